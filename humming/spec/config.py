@@ -1,0 +1,88 @@
+"""KernelConfig: the tunables of one kernel, a frozen dataclass per family. What is legal is in legality.py.
+
+A new family adds one dataclass here and one line to FAMILIES; a new knob adds one field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Union
+
+from humming.errors import LegalityError
+from humming.spec.canonical import content_hash, plain
+from humming.spec.naming import did_you_mean
+
+
+@dataclass(frozen=True)
+class CpuConfig:
+    """Tunables of the CPU family.
+
+    mainloop     "stream": weights go from memory to registers once, for small m.
+                 "blocked": a tile is dequantized into cache once and used by all rows of x, for large m.
+    code_path    a key of device.CODE_PATH_FLAGS
+    block_m      rows of x that one register tile holds
+    block_n      rows of w that one register tile holds, a multiple of 16
+    block_k      k elements dequantized at a time (blocked only; 128 for stream)
+    unroll       accumulator sets per tile that k alternates over (stream only; 1 for blocked)
+    prefetch_bytes  how far ahead of the weight stream to prefetch; 0 = leave it to the hardware
+    split_k      threads that share one output tile's k (1 = off; stream only)
+    """
+
+    family: ClassVar[str] = "cpu"
+    mainloop: str
+    code_path: str
+    block_m: int
+    block_n: int
+    block_k: int
+    unroll: int
+    prefetch_bytes: int
+    split_k: int
+
+    def __str__(self) -> str:
+        text = f"{self.mainloop} {self.code_path} {self.block_m}x{self.block_n}x{self.block_k}"
+        if self.unroll > 1:
+            text += f" unroll {self.unroll}"
+        if self.prefetch_bytes:
+            text += f" prefetch {self.prefetch_bytes}"
+        return text + (f" split-k {self.split_k}" if self.split_k > 1 else "")
+
+
+KernelConfig = Union[CpuConfig]  # noqa: UP007  (a union of one; families join it here)
+
+FAMILIES: dict[str, type[KernelConfig]] = {CpuConfig.family: CpuConfig}
+
+
+def config_to_dict(config: KernelConfig) -> dict[str, Any]:
+    """`config` as {"family": ..., knob: value, ...}, ready for canonical JSON."""
+    return {"family": config.family, **plain(config)}
+
+
+def config_from_dict(values: dict[str, Any]) -> KernelConfig:
+    """The config that `config_to_dict` wrote. Raises LegalityError on an unknown family or a knob missing, unknown or mistyped."""
+    values = dict(values)
+    family = values.pop("family", None)
+    if family not in FAMILIES:
+        raise LegalityError(
+            f"family must be one of {', '.join(FAMILIES)}, but got {family!r}"
+            f"{did_you_mean(str(family), FAMILIES)}"
+        )
+    cls = FAMILIES[family]
+    types = {f.name: {"int": int, "str": str}[str(f.type)] for f in fields(cls)}
+    for name, value in values.items():
+        if name not in types:
+            raise LegalityError(
+                f"family '{family}' has no knob '{name}'{did_you_mean(name, types)}"
+            )
+        if type(value) is not types[name]:
+            raise LegalityError(
+                f"knob '{name}' of family '{family}' must be {types[name].__name__}, but got {value!r}"
+            )
+    missing = sorted(types.keys() - values.keys())
+    if missing:
+        raise LegalityError(f"family '{family}' needs the knobs {', '.join(missing)}")
+    return cls(**values)
+
+
+def config_id(config: KernelConfig) -> str:
+    """Content hash of a config's canonical JSON: the name by which evidence refers to it."""
+    return content_hash(config_to_dict(config))

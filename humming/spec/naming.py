@@ -1,0 +1,12 @@
+"""Nearest legal name for a mistyped one, so that every error can offer it. Nothing else."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(name: str, legal: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the legal name nearest to `name`, or an empty string."""
+    near = difflib.get_close_matches(name, list(legal), n=1, cutoff=0.5)
+    return f"; did you mean '{near[0]}'?" if near else ""
