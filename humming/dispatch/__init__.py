@@ -1,0 +1,4 @@
+"""Which config serves a problem:
+
+heuristics, tuned tables, dispatcher. Compiling, loading and launching are jit/.
+"""
