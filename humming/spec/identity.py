@@ -38,6 +38,10 @@ RULES: dict[str, Tier] = {
 """Field -> the best tier that is left when this field differs."""
 
 
+POLICY = "cpu-cold-median-1"
+"""Name of the timing policy that measurements follow; a change of the policy is a new name."""
+
+
 @dataclass(frozen=True)
 class Identity:
     """What a measurement is true of.
