@@ -1,0 +1,188 @@
+"""One layer's tuned entries and heuristics as a gap-free list of dispatches, and its look-up by m.
+
+Pure: no files, no compiling, no torch. A tuned interval serves where it was proved; around it the
+nearest legal tuned one serves within REACH; the heuristic serves the rest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from humming.dispatch.heuristics import heuristic_intervals
+from humming.dispatch.intervals import Interval, TableEntry, TunedTable, serve_intervals
+from humming.errors import LegalityError, TableError
+from humming.spec.config import FAMILIES, KernelConfig
+from humming.spec.identity import RULES, TIERS, Identity, Tier, differences, tier
+from humming.spec.legality import config_violations, problem_violations
+from humming.spec.problem import M_END, Problem
+
+Source = Literal["tuned", "nearest", "heuristic"]
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """`config` serves every m of [m_low, m_high).
+
+    source  "tuned": proved for this interval. "nearest": proved for a neighbouring interval, or for
+            the same layer with or without a bias. "heuristic": not measured here.
+    tier    how well the record's identity fits this machine; None for the heuristic.
+    record  the winner's id in the store; None for the heuristic.
+    """
+
+    config: KernelConfig
+    source: Source
+    tier: Tier | None
+    record: str | None
+    m_low: int
+    m_high: int
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """An interval that a tuned record may serve; claims that come first keep what they take."""
+
+    low: int
+    high: int
+    source: Source
+    tier: Tier
+    interval: Interval
+
+
+def resolve(problem: Problem, here: Identity, table: TunedTable | None) -> list[Dispatch]:
+    """Dispatches of `problem` (its m does not count) on the machine `here`.
+
+    Sorted, disjoint, without a gap over [0, 2**31), each config legal there.
+    Raises LegalityError where no family can serve the problem on this device at all, TableError
+    where `table` knows the layer in another layout only.
+    """
+    _check_servable(problem, here)
+    entries = _matching(problem, here, table.entries if table else ())
+    taken: list[Dispatch] = []
+    for claim in _claims(problem, here, entries):
+        taken += [_tuned(claim, low, high) for low, high in _free(taken, claim.low, claim.high)]
+        taken.sort(key=lambda dispatch: dispatch.m_low)
+    for low, high, config in heuristic_intervals(problem, here.device):
+        taken += [
+            Dispatch(config, "heuristic", None, None, free_low, free_high)
+            for free_low, free_high in _free(taken, low, high)
+        ]
+        taken.sort(key=lambda dispatch: dispatch.m_low)
+    return _joined(taken)
+
+
+def lookup(dispatches: Sequence[Dispatch], m: int) -> Dispatch:
+    """The dispatch whose interval holds `m`. Raises LegalityError on an m outside [0, 2**31)."""
+    if not 0 <= m < M_END:
+        raise LegalityError(f"`0 <= m < 2**31` must hold, but got m={m}; split the batch")
+    return dispatches[bisect_right(dispatches, m, key=lambda dispatch: dispatch.m_low) - 1]
+
+
+def why_unused(problem: Problem, here: Identity, table: TunedTable) -> str:
+    """One phrase that tells the user why `table` does not serve `problem` on the machine `here`."""
+    layer = _without_bias(problem)
+    same = [entry for entry in table.entries if _without_bias(entry.problem) == layer]
+    if not same:
+        return "the table has no entry for this layer"
+    unlike = min((differences(entry.identity, here) for entry in same), key=len)
+    if not unlike:
+        return "the table has no legal config for this layer"
+    field, (theirs, ours) = next(iter(sorted(unlike.items(), key=_gravity)))
+    return f"the table was tuned with {field} {_brief(theirs)}, but here it is {_brief(ours)}"
+
+
+def _check_servable(problem: Problem, here: Identity) -> None:
+    broken = [problem_violations(family, problem, here.device) for family in FAMILIES]
+    if all(broken):
+        raise LegalityError(broken[0][0].reason)
+
+
+def _matching(
+    problem: Problem, here: Identity, entries: Iterable[TableEntry]
+) -> list[tuple[Source, Tier, TableEntry]]:
+    """Entries of this layer that may be served here, the best first.
+
+    A record with or without a bias serves the other too, after any exact one: adding a bias costs
+    every config the same.
+    """
+    layer = _without_bias(problem)
+    found: list[tuple[Source, Tier, TableEntry]] = []
+    other_layout: str | None = None
+    for entry in entries:
+        candidate = _without_bias(entry.problem)
+        fit = tier(entry.identity, here)
+        if fit == "none":
+            continue
+        if candidate == layer:
+            same = entry.problem.bias == problem.bias
+            found.append(("tuned" if same else "nearest", fit, entry))
+        elif replace(candidate, layout=layer.layout) == layer:
+            other_layout = candidate.layout
+    if other_layout and not found:
+        raise TableError(
+            f"a table must be of the layer's layout '{layer.layout}', but got '{other_layout}' for "
+            f"{layer.format} n={layer.n} k={layer.k}; tune again or repack the layer"
+        )
+    return sorted(
+        found, key=lambda item: (TIERS.index(item[1]), item[0] == "nearest", item[2].identity.id)
+    )
+
+
+def _claims(
+    problem: Problem, here: Identity, entries: list[tuple[Source, Tier, TableEntry]]
+) -> Iterator[_Claim]:
+    """First what each record was promoted for, best entry first; then how far its anchors reach."""
+    legal = [
+        (source, fit, interval)
+        for source, fit, entry in entries
+        for interval in entry.intervals
+        if not config_violations(interval.config, problem.at(interval.m), here.device)
+    ]
+    for source, fit, interval in legal:
+        yield _Claim(interval.m_low, interval.m_high, source, fit, interval)
+    for fit in TIERS:
+        anchors = {interval.m: interval for _, its, interval in reversed(legal) if its == fit}
+        for low, high, _, interval in serve_intervals(anchors.items()):
+            yield _Claim(low, high, "nearest", fit, interval)
+
+
+def _tuned(claim: _Claim, low: int, high: int) -> Dispatch:
+    interval = claim.interval
+    return Dispatch(interval.config, claim.source, claim.tier, interval.record, low, high)
+
+
+def _free(taken: Sequence[Dispatch], low: int, high: int) -> list[tuple[int, int]]:
+    """The parts of [low, high) that no dispatch of `taken` (sorted, disjoint) covers."""
+    parts = []
+    for dispatch in taken:
+        if dispatch.m_low >= high:
+            break
+        if dispatch.m_low > low:
+            parts.append((low, dispatch.m_low))
+        low = max(low, dispatch.m_high)
+    return [*parts, (low, high)] if low < high else parts
+
+
+def _joined(dispatches: Iterable[Dispatch]) -> list[Dispatch]:
+    """Neighbours that say the same as one."""
+    joined: list[Dispatch] = []
+    for dispatch in dispatches:
+        if joined and replace(joined[-1], m_low=dispatch.m_low, m_high=dispatch.m_high) == dispatch:
+            dispatch = replace(dispatch, m_low=joined.pop().m_low)
+        joined.append(dispatch)
+    return joined
+
+
+def _without_bias(problem: Problem) -> Problem:
+    return replace(problem, m=0, bias=False)
+
+
+def _gravity(item: tuple[str, object]) -> tuple[int, str]:
+    return -TIERS.index(RULES[item[0]]), item[0]
+
+
+def _brief(value: object) -> str:
+    text = " ".join(value) if isinstance(value, tuple | list) else repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
