@@ -35,6 +35,7 @@ __all__ = [
     "Interval",
     "TableEntry",
     "TunedTable",
+    "current_path",
     "current_table",
     "read_table",
     "serve_intervals",
@@ -107,6 +108,12 @@ def current_table(folder: str | Path) -> TunedTable | None:
 
     Raises TableError on damage.
     """
+    path = current_path(folder)
+    return read_table(path) if path else None
+
+
+def current_path(folder: str | Path) -> Path | None:
+    """The file of the generation that `folder/current` names, or None where there is none yet."""
     pointer = Path(folder) / "current"
     try:
         name = pointer.read_bytes().decode("utf-8", "replace").strip()
@@ -120,7 +127,7 @@ def current_table(folder: str | Path) -> TunedTable | None:
         raise TableError(
             f"'{pointer}' must hold a table's id, but got {name[:40]!r}; delete it or tune again"
         )
-    return read_table(Path(folder) / f"{name}.json")
+    return Path(folder) / f"{name}.json"
 
 
 def _parse(data: bytes, path: Path) -> TunedTable:

@@ -1,0 +1,86 @@
+"""Where a table comes from: a file by name, a database by its URL, or the data folder.
+
+What a table file holds is tables.py. `humming` itself opens no database: a URL goes to the entry
+point group `humming.tables`, which whoever owns the database registers.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from humming import settings
+from humming.dispatch.intervals import TunedTable
+from humming.dispatch.tables import current_path, read_table
+from humming.errors import HummingError, TableError
+
+ENTRY_POINTS = "humming.tables"
+_DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+
+
+def load_table(table: str | Path | TunedTable | None = None) -> TunedTable | None:
+    """The table that `table` names, or None where there is none yet.
+
+    A file; a folder of generations; a database URL or SQLite file (its tables lie beside it); None
+    for the database of HUMMING_DB, else the data folder. Read again only when the file changed.
+    Raises TableError where a named file or the current generation is absent or damaged.
+    """
+    if isinstance(table, TunedTable):
+        return table
+    path = locate(table)
+    if path is None:
+        return None
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise TableError(
+            f"tuned table '{path}' cannot be read ({error.strerror}); name another one"
+        ) from error
+    return _read(path, stat.st_mtime_ns, stat.st_size)
+
+
+def locate(table: str | os.PathLike[str] | None = None) -> Path | None:
+    """The file of the table that `table` names (see `load_table`), or None where there is none."""
+    name = None if table is None else os.fspath(table)
+    if name is not None and "://" not in name and not name.endswith(_DATABASE_SUFFIXES):
+        path = Path(name).expanduser()
+        return current_path(path) if path.is_dir() else path
+    url = settings.database_url(name)
+    if url.startswith("sqlite:"):
+        return current_path(settings.tables_dir(url))
+    return _ask_entry_point(url)
+
+
+def _ask_entry_point(url: str) -> Path | None:
+    found = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
+    if not found:
+        raise TableError(
+            f"a database URL needs a package that registers '{ENTRY_POINTS}', but none is "
+            f"installed for '{_without_password(url)}'; pip install humming-tune[postgres]"
+        )
+    try:
+        path = found[0].load()(url)
+    except HummingError:
+        raise
+    except Exception as error:  # whatever a foreign package raises must not stop serving unread
+        raise TableError(
+            f"tables of '{_without_password(url)}' cannot be read ({type(error).__name__}); "
+            "check the database or name a table file"
+        ) from None
+    return Path(path) if path is not None else None
+
+
+def _without_password(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url.partition("://")[0] + "://"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, _mtime_ns: int, _size: int) -> TunedTable:
+    return read_table(path)

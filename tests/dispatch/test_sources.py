@@ -1,0 +1,58 @@
+"""How a table is found: by file, folder, database URL, entry point, or in the data folder."""
+
+import os
+
+import pytest
+
+from humming.dispatch.sources import load_table, locate
+from humming.dispatch.tables import write_generation
+from humming.errors import TableError
+
+
+def test_nothing_tuned_is_no_table(tmp_path, monkeypatch):
+    monkeypatch.setenv("HUMMING_DATA", str(tmp_path / "data"))
+    assert load_table() is None
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_data_folder_a_database_a_folder_and_a_file_name_one_table(tmp_path, monkeypatch):
+    monkeypatch.setenv("HUMMING_DATA", str(tmp_path))
+    table = write_generation([], tmp_path / "tables")
+    assert load_table() == table
+    assert load_table(table) is table
+    for name in (
+        f"sqlite:///{tmp_path}/humming.db",
+        tmp_path / "humming.db",
+        tmp_path / "tables",
+        table.path,
+        str(table.path),
+    ):
+        assert load_table(name) == table
+
+
+def test_the_database_variable_decides(tmp_path, monkeypatch):
+    table = write_generation([], tmp_path / "elsewhere" / "tables")
+    monkeypatch.setenv("HUMMING_DB", f"sqlite:///{tmp_path}/elsewhere/fleet.db")
+    assert load_table() == table
+
+
+def test_an_unchanged_file_is_read_once_and_a_changed_one_again(tmp_path):
+    table = write_generation([], tmp_path)
+    first = load_table(table.path)
+    assert load_table(table.path) is first
+    os.utime(table.path, (1, 1))
+    assert load_table(table.path) is not first
+    table.path.write_text("{}")
+    with pytest.raises(TableError, match="cannot be used"):
+        load_table(table.path)
+
+
+def test_a_missing_file_says_so(tmp_path):
+    with pytest.raises(TableError, match=r"absent\.json' cannot be read"):
+        load_table(tmp_path / "absent.json")
+
+
+def test_an_unknown_database_never_shows_its_password():
+    with pytest.raises(Exception) as error:
+        locate("postgresql://user:secret@127.0.0.1:1/nothing")
+    assert "secret" not in str(error.value)
