@@ -1,0 +1,3 @@
+"""The autotuner: from a model's config.json to proven kernel configs in a database and a tuned
+table.
+"""

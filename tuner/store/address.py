@@ -1,0 +1,84 @@
+"""A database URL, understood once: which database, where, and how to name it without its secrets.
+Nothing is opened here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from humming.errors import StoreError
+from humming.spec.naming import did_you_mean
+
+_SQLITE = ("sqlite", "sqlite+pysqlite")
+_POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
+_FORM = "write postgresql://user:password@host/database, percent-encoding @ : / in the password"
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a database is. `shown` names it in messages and never holds a password."""
+
+    kind: Literal["sqlite", "postgresql"]
+    shown: str
+    path: Path | None = None
+    url: URL | None = field(default=None, repr=False)
+
+    def scrub(self, message: str) -> str:
+        """`message` without any secret of the URL."""
+        if self.url is None:
+            return message
+        secrets = [self.url.password, *map(self.url.query.get, ("password", "sslpassword"))]
+        for secret in secrets:
+            if isinstance(secret, str) and secret:
+                message = message.replace(secret, "***")
+        return message
+
+
+def parse(text: str) -> Address:
+    """The address that `text` names: `sqlite:///PATH`, a bare path, or
+    `postgresql://user:password@host/database`.
+
+    The path is taken as it stands, without query or escapes. Raises StoreError on anything else.
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return _sqlite(text)
+    if scheme in _SQLITE:
+        if rest[:1] not in ("/", ""):
+            raise StoreError(
+                f"a SQLite URL is sqlite:/// and a path, but got '{text}'; add a slash"
+            )
+        return _sqlite(rest[1:])
+    if scheme in _POSTGRES:
+        return _postgres(f"postgresql+psycopg://{rest}")
+    raise StoreError(
+        f"a database URL starts with sqlite:/// or postgresql://, but got '{scheme}://'"
+        f"{did_you_mean(scheme, _SQLITE + _POSTGRES)}"
+    )
+
+
+def _sqlite(path: str) -> Address:
+    if not path or path == ":memory:" or "\0" in path:
+        raise StoreError("a SQLite database needs a file, but the URL names none; add its path")
+    file = Path(path).expanduser()
+    return Address("sqlite", str(file), path=file)
+
+
+def _postgres(text: str) -> Address:
+    # Nothing of the text goes into these messages, as any part of a mistyped URL may be the
+    # password.
+    url: URL | None = None
+    with contextlib.suppress(ArgumentError, ValueError):
+        url = make_url(text)
+    if url is None or "@" in f"{url.host}{url.database}":
+        raise StoreError(f"the PostgreSQL URL cannot be understood; {_FORM}")
+    host = url.host or url.query.get("host") or "local socket"
+    user = f"{url.username}@" if url.username else ""
+    port = f":{url.port}" if url.port else ""
+    return Address("postgresql", f"postgresql://{user}{host}{port}/{url.database or ''}", url=url)

@@ -1,0 +1,262 @@
+"""Engines and transactions for both databases: pragmas, patience with locks, and StoreErrors
+without chains.
+
+A unit of work is one function of a connection, run in one transaction, and safe to run again. No
+tables, no queries here.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.pool import QueuePool
+
+from humming.errors import StoreError
+from humming.spec.canonical import canonical_json
+from tuner.store.address import Address
+
+T = TypeVar("T")
+
+BUSY_S = 30.0
+"""How long one SQLite statement waits for a lock before the transaction starts anew."""
+PATIENCE_S = {"sqlite": 120.0, "postgresql": 15.0}
+"""How long a unit of work is tried again: on a locked SQLite file, or while a PostgreSQL server
+restarts.
+"""
+CONNECT_TIMEOUT_S = 5
+
+
+class Connections:
+    """The read engine and the write engine of one database. `write=False` never changes or creates
+    a file.
+    """
+
+    def __init__(self, address: Address, *, create: bool = False, write: bool = True) -> None:
+        self.address = address
+        self.writable = write
+        self._pid = os.getpid()
+        self._connected = False
+        if address.kind == "sqlite":
+            mode = ("rwc" if create else "rw") if write else _read_mode(address)
+            self._reader = _sqlite_engine(address, mode, "BEGIN")
+            self._writer = _sqlite_engine(address, mode, "BEGIN IMMEDIATE")
+        else:
+            self._reader = self._writer = _postgres_engine(address)
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """`work` in one transaction that only reads, a single snapshot on SQLite."""
+        return self._run(self._reader, work)
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """`work` in one write transaction; it may run more than once, but commits once. Raises
+        StoreError.
+        """
+        if not self.writable:
+            raise StoreError(f"{self.address.shown} was opened for reading only")
+        return self._run(self._writer, work)
+
+    def migrate(self, work: Callable[[Connection], T]) -> T:
+        """`work` in one write transaction with foreign keys unchecked, as tables may be rebuilt in
+        it.
+        """
+        if self.address.kind == "postgresql":
+            return self.write(work)
+        engine = _sqlite_engine(self.address, "rwc", "BEGIN IMMEDIATE", foreign_keys=False)
+        try:
+            return self._run(engine, work)
+        finally:
+            engine.dispose()
+
+    def close(self) -> None:
+        """Gives every connection back; the object can be used again."""
+        self._reader.dispose()
+        self._writer.dispose()
+
+    def _run(self, engine: Engine, work: Callable[[Connection], T]) -> T:
+        if os.getpid() != self._pid:
+            # A forked child must not speak on its parent's connections, nor close them.
+            self._pid = os.getpid()
+            for inherited in (self._reader, self._writer):
+                inherited.dispose(close=False)
+        give_up = time.monotonic() + PATIENCE_S[self.address.kind]
+        pause = 0.005
+        while True:
+            # The StoreError is raised outside `except`, so that no driver error hangs on it as
+            # context.
+            try:
+                with engine.begin() as connection:
+                    self._connected = True
+                    return work(connection)
+            except SQLAlchemyError as error:
+                failure = explain(error, self.address)
+                again = self._transient(error) and time.monotonic() + pause < give_up
+            if not again:
+                raise failure
+            time.sleep(pause)
+            pause = min(2 * pause, 0.5)
+
+    def _transient(self, error: SQLAlchemyError) -> bool:
+        if not isinstance(error, OperationalError):
+            return isinstance(error, DBAPIError) and error.connection_invalidated
+        if self.address.kind == "sqlite":
+            return "locked" in str(error.orig)
+        return self._connected
+
+
+def now(connection: Connection) -> datetime:
+    """The database's clock, UTC: on PostgreSQL the server's, so that hosts with other
+    clocks agree.
+    """
+    if connection.dialect.name == "postgresql":
+        value: datetime = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+        return value.astimezone(timezone.utc)
+    return datetime.now(timezone.utc)
+
+
+def use_wal(connections: Connections) -> None:
+    """Puts a SQLite file into WAL mode, which it then keeps. Raises StoreError where the file
+    system cannot.
+    """
+    path = connections.address.path
+    if path is None:
+        return
+
+    def switch() -> str:
+        # Outside any transaction, where SQLite wants it; so not by way of an engine.
+        connection = _connect_sqlite(connections.address, "rwc")
+        try:
+            return str(connection.execute("PRAGMA journal_mode=WAL").fetchone()[0])
+        finally:
+            connection.close()
+
+    mode = patiently(switch, connections.address)
+    if mode != "wal":
+        raise StoreError(f"{path} lies where SQLite's WAL mode does not work; use a local disk")
+
+
+def patiently(work: Callable[[], T], address: Address) -> T:
+    """`work`, tried again while SQLite says that the file is locked. Raises StoreError."""
+    give_up = time.monotonic() + PATIENCE_S["sqlite"]
+    while True:
+        try:
+            return work()
+        except sqlite3.Error as error:
+            failure = StoreError(_explain_sqlite(str(error), address))
+            again = "locked" in str(error) and time.monotonic() < give_up
+        if not again:
+            raise failure
+        time.sleep(0.02)
+
+
+def explain(error: SQLAlchemyError, address: Address) -> StoreError:
+    """One sentence for the user, without SQL, parameters or secrets."""
+    orig = error.orig if isinstance(error, DBAPIError) else error
+    lines = str(orig).strip().splitlines() or [type(orig).__name__]
+    if address.kind == "sqlite":
+        return StoreError(_explain_sqlite(lines[0], address))
+    name = type(orig).__name__
+    said = address.scrub(lines[0])
+    if name == "InsufficientPrivilege":
+        return StoreError(f"{address.shown} may not be changed by this role ({said}); grant it")
+    if isinstance(error, OperationalError):
+        return StoreError(
+            f"cannot reach {address.shown} ({said}); check host, user, password and database"
+        )
+    return StoreError(f"{address.shown} refused a statement ({said})")
+
+
+_SQLITE_SAYS = {
+    "unable to open": "cannot be opened; check that its folder can be written, or name another "
+    "with --db",
+    "not a database": "is not a SQLite database; name another file with --db",
+    "malformed": "is damaged; move it away, or restore a copy",
+    "readonly": "cannot be written; check its permissions, or name another with --db",
+    "is full": "cannot grow, as the disk is full; free some space",
+    "locked": "is kept locked by another process; end that process, or name another with --db",
+}
+
+
+def _explain_sqlite(said: str, address: Address) -> str:
+    for sign, sentence in _SQLITE_SAYS.items():
+        if sign in said:
+            return f"{address.shown} {sentence}"
+    return f"{address.shown} cannot be used ({said})"
+
+
+def _connect_sqlite(address: Address, mode: str) -> sqlite3.Connection:
+    assert address.path is not None
+    # isolation_level=None: the engine's own BEGIN is the only one. Pooled connections may change
+    # threads.
+    return sqlite3.connect(
+        f"file:{quote(str(address.path.absolute()))}?{_modes(mode)}",
+        uri=True,
+        timeout=BUSY_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _modes(mode: str) -> str:
+    return "immutable=1" if mode == "immutable" else f"mode={mode}"
+
+
+def _read_mode(address: Address) -> str:
+    """ "ro", or "immutable" where the folder cannot hold the files that WAL mode needs even for
+    reading.
+    """
+    assert address.path is not None
+    wal = address.path.with_name(address.path.name + "-wal")
+    needs_files = not wal.exists() and not os.access(address.path.parent, os.W_OK)
+    return "immutable" if needs_files else "ro"
+
+
+def _sqlite_engine(address: Address, mode: str, begin: str, *, foreign_keys: bool = True) -> Engine:
+    def connect() -> sqlite3.Connection:
+        connection = _connect_sqlite(address, mode)
+        connection.execute(f"PRAGMA foreign_keys={'ON' if foreign_keys else 'OFF'}")
+        # FULL: a candidate that takes the whole machine down must still be found in in_flight
+        # afterwards.
+        connection.execute("PRAGMA synchronous=FULL")
+        return connection
+
+    engine = create_engine(
+        "sqlite+pysqlite://",
+        creator=connect,
+        poolclass=QueuePool,
+        json_serializer=canonical_json,
+    )
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+    return engine
+
+
+def _postgres_engine(address: Address) -> Engine:
+    assert address.url is not None
+    # No prepared statements: they break behind poolers that hand a session from client to client.
+    arguments: dict[str, Any] = {
+        "prepare_threshold": None,
+        "fallback_application_name": "humming-tune",
+    }
+    if "connect_timeout" not in address.url.query:
+        arguments["connect_timeout"] = CONNECT_TIMEOUT_S
+    try:
+        return create_engine(
+            address.url,
+            connect_args=arguments,
+            pool_pre_ping=True,
+            pool_size=2,
+            json_serializer=canonical_json,
+            hide_parameters=True,
+        )
+    except ImportError:
+        pass
+    raise StoreError(
+        "a postgresql:// URL needs the package psycopg; run pip install 'humming-tune[postgres]'"
+    )

@@ -1,0 +1,219 @@
+"""Statements about what follows from evidence: settled problems, winners, leases. Each runs in the
+caller's transaction.
+
+Rows of `settled` and `winners` are only ever added; the latest one of an identity and problem
+counts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Table, delete, func, select, update
+
+from humming.spec.canonical import content_hash
+from humming.spec.config import KernelConfig, config_id
+from humming.spec.identity import Identity
+from humming.spec.problem import Problem
+from tuner.store import process, rows
+from tuner.store.connections import now
+from tuner.store.records import Lease, Settled, Winner
+from tuner.store.schema import (
+    REOPENED,
+    configs,
+    devices,
+    identities,
+    leases,
+    problems,
+    settled,
+    winners,
+)
+
+
+def settle(
+    connection: Connection, identity: Identity, problem: Problem, reason: str, measured: int
+) -> dict[str, Any]:
+    """Adds a row of `settled`, later than all others of its problem, and gives it back."""
+    _add_keys(connection, identity, problem)
+    values: dict[str, Any] = {
+        "identity_id": identity.id,
+        "problem_id": problem.id,
+        "reason": reason,
+        "measured": measured,
+        "settled_at": _later(connection, settled, "settled_at", identity, problem),
+    }
+    values["id"] = _row_id(values)
+    rows.add(connection, settled, values)
+    return values
+
+
+def settled_of(values: Mapping[str, Any]) -> Settled:
+    """The one place where a Settled is made."""
+    return Settled(**values)
+
+
+def read_settled(connection: Connection, identity: Identity) -> dict[str, Settled]:
+    """problem_id -> its latest row, unless that one reopened it."""
+    query = (
+        select(settled)
+        .where(settled.c.identity_id == identity.id)
+        .order_by(settled.c.settled_at, settled.c.id)
+    )
+    latest = {row.problem_id: row._mapping for row in connection.execute(query)}
+    return {
+        problem: settled_of({str(name): value for name, value in row.items()})
+        for problem, row in latest.items()
+        if row["reason"] != REOPENED
+    }
+
+
+def reopen(connection: Connection, identity: Identity, problem: Problem) -> None:
+    """Takes back what `settle` said; nothing where it said nothing."""
+    if problem.id in read_settled(connection, identity):
+        settle(connection, identity, problem, REOPENED, 0)
+
+
+def promote(
+    connection: Connection,
+    identity: Identity,
+    problem: Problem,
+    config: KernelConfig,
+    figures: Mapping[str, Any],
+) -> Winner:
+    """Adds a row of `winners`, later than all others of its problem: it serves from now on."""
+    _add_keys(connection, identity, problem)
+    rows.add(connection, configs, rows.config_values(config))
+    values: dict[str, Any] = {
+        "identity_id": identity.id,
+        "problem_id": problem.id,
+        "config_id": config_id(config),
+        **figures,
+        "promoted_at": _later(connection, winners, "promoted_at", identity, problem),
+    }
+    values["id"] = _row_id(values)
+    rows.add(connection, winners, values)
+    return winner_of(values, identity, problem, config)
+
+
+def winner_of(
+    values: Mapping[str, Any], identity: Identity, problem: Problem, config: KernelConfig
+) -> Winner:
+    """The one place where a Winner is made."""
+    keys = ("identity_id", "problem_id", "config_id")
+    fields = {name: value for name, value in values.items() if name not in keys}
+    return Winner(**fields, identity=identity, problem=problem, config=config)
+
+
+def read_winners(connection: Connection, identity: Identity | None) -> list[Winner]:
+    """The serving winner of each identity and problem, in order of promotion. What this version
+    cannot read is left out.
+    """
+    query = (
+        select(*rows.labelled(winners, identities, devices, problems, configs))
+        .select_from(
+            winners.join(identities)
+            .join(devices, identities.c.device_id == devices.c.id)
+            .join(problems, winners.c.problem_id == problems.c.id)
+            .join(configs, winners.c.config_id == configs.c.id)
+        )
+        .order_by(winners.c.promoted_at, winners.c.id)
+    )
+    if identity is not None:
+        query = query.where(winners.c.identity_id == identity.id)
+    latest: dict[tuple[str, str], Winner | None] = {}
+    for row in connection.execute(query):
+        values = rows.part(row, winners)
+        theirs = rows.identity_of(
+            rows.part(row, identities), rows.device_of(rows.part(row, devices))
+        )
+        problem = rows.problem_of(rows.part(row, problems))
+        config = rows.config_of(rows.part(row, configs))
+        key = (values["identity_id"], values["problem_id"])
+        latest.pop(key, None)
+        latest[key] = None
+        if problem is not None and config is not None:
+            latest[key] = winner_of(values, theirs, problem, config)
+    return [winner for winner in latest.values() if winner is not None]
+
+
+def lease(
+    connection: Connection, identity: Identity, problem: Problem, seconds: float, holder: str
+) -> Lease | None:
+    """Takes the problem for `seconds`, unless another live holder has it."""
+    _add_keys(connection, identity, problem)
+    time = now(connection)
+    name = rows.lease_id(identity, problem)
+    held = connection.execute(
+        select(leases).where(leases.c.id == name).with_for_update()
+    ).one_or_none()
+    if held is not None:
+        gone = held.host == process.host() and process.started(held.pid) != held.process_started
+        if held.holder != holder and held.expires_at > time and not gone:
+            return None
+        connection.execute(delete(leases).where(leases.c.id == name))
+    values: dict[str, Any] = {
+        "id": name,
+        "identity_id": identity.id,
+        "problem_id": problem.id,
+        "holder": holder,
+        "expires_at": time + timedelta(seconds=seconds),
+    }
+    here = {
+        "host": process.host(),
+        "pid": os.getpid(),
+        "process_started": process.started(os.getpid()) or "",
+    }
+    rows.add(connection, leases, {**values, **here})
+    winner = connection.execute(select(leases.c.holder).where(leases.c.id == name)).scalar_one()
+    return Lease(**values) if winner == holder else None
+
+
+def renew(connection: Connection, held: Lease, seconds: float) -> Lease | None:
+    """The lease with a later end; None where someone else has taken it meanwhile."""
+    until = now(connection) + timedelta(seconds=seconds)
+    mine = (leases.c.id == held.id) & (leases.c.holder == held.holder)
+    done = connection.execute(update(leases).where(mine).values(expires_at=until))
+    if done.rowcount == 0:
+        return None
+    return Lease(
+        id=held.id,
+        identity_id=held.identity_id,
+        problem_id=held.problem_id,
+        holder=held.holder,
+        expires_at=until,
+    )
+
+
+def release(connection: Connection, held: Lease) -> None:
+    """Gives the problem back, if it is still held by this lease."""
+    mine = (leases.c.id == held.id) & (leases.c.holder == held.holder)
+    connection.execute(delete(leases).where(mine))
+
+
+def _add_keys(connection: Connection, identity: Identity, problem: Problem) -> None:
+    rows.add_identity(connection, identity)
+    rows.add(connection, problems, rows.problem_values(problem))
+
+
+def _row_id(values: Mapping[str, Any]) -> str:
+    return content_hash(
+        {n: v.isoformat() if isinstance(v, datetime) else v for n, v in values.items()}
+    )
+
+
+def _later(
+    connection: Connection, table: Table, column: str, identity: Identity, problem: Problem
+) -> datetime:
+    """Now, or just after the latest row of this problem: a clock that was set back never hides a
+    newer decision.
+    """
+    latest = connection.execute(
+        select(func.max(table.c[column])).where(
+            table.c.identity_id == identity.id, table.c.problem_id == problem.id
+        )
+    ).scalar_one()
+    time = now(connection)
+    return time if latest is None else max(time, latest + timedelta(microseconds=1))

@@ -1,0 +1,210 @@
+"""Statements about trials: in flight, finished, orphaned, quarantined. Each runs in the caller's
+transaction.
+
+What follows from evidence (settled problems, winners, leases) is decisions.py.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, select
+
+from humming.spec.canonical import content_hash
+from humming.spec.config import KernelConfig, config_id
+from humming.spec.identity import Identity
+from humming.spec.problem import Problem
+from tuner.store import process, rows
+from tuner.store.connections import now
+from tuner.store.records import Measurement, MeasurementDraft, Outcome, Ticket
+from tuner.store.schema import configs, devices, identities, in_flight, measurements, problems
+
+FOREIGN_ORPHAN_AGE = timedelta(hours=1)
+"""A launch of another host counts as lost after this long, as its process cannot be asked."""
+ATTEMPTS = 2
+"""A launch that never came back is tried once more; lost this many times, the candidate is
+quarantined.
+"""
+
+Pair = tuple[str, str]
+
+
+def measurement_id(identity_id: str, problem_id: str, config_id: str | None, nonce: str) -> str:
+    """Content hash that names one trial, the same on every host that it is merged into."""
+    return content_hash([identity_id, problem_id, config_id, nonce])
+
+
+def begin(
+    connection: Connection, identity: Identity, problem: Problem, config: KernelConfig, nonce: str
+) -> Ticket:
+    """Writes the launch down, in place of orphans of the same candidate."""
+    rows.add_identity(connection, identity)
+    rows.add(connection, problems, rows.problem_values(problem))
+    rows.add(connection, configs, rows.config_values(config))
+    time = now(connection)
+    name = config_id(config)
+    same = (
+        (in_flight.c.identity_id == identity.id)
+        & (in_flight.c.problem_id == problem.id)
+        & (in_flight.c.config_id == name)
+    )
+    lost = [row for row in connection.execute(select(in_flight).where(same)) if orphan(row, time)]
+    attempts = 1 + max((row.attempts for row in lost), default=0)
+    ticket = Ticket(
+        id=measurement_id(identity.id, problem.id, name, nonce),
+        identity_id=identity.id,
+        problem_id=problem.id,
+        config_id=name,
+        nonce=nonce,
+        attempts=attempts,
+        started_at=time,
+    )
+    connection.execute(delete(in_flight).where(in_flight.c.id.in_([row.id for row in lost])))
+    rows.add(
+        connection,
+        in_flight,
+        {
+            "id": ticket.id,
+            "identity_id": identity.id,
+            "problem_id": problem.id,
+            "config_id": name,
+            "host": process.host(),
+            "pid": os.getpid(),
+            "process_started": process.started(os.getpid()) or "",
+            "started_at": time,
+            "attempts": attempts,
+        },
+    )
+    return ticket
+
+
+def orphan(row: Row[Any], time: datetime) -> bool:
+    """Whether the process that began this launch is gone."""
+    if row.host == process.host():
+        return bool(process.started(row.pid) != row.process_started)
+    return bool(row.started_at < time - FOREIGN_ORPHAN_AGE)
+
+
+def finish(
+    connection: Connection, ticket: Ticket | None, draft: MeasurementDraft, nonce: str
+) -> Measurement:
+    """Adds the measurement and takes the launch back, together."""
+    rows.add_identity(connection, draft.identity)
+    rows.add(connection, problems, rows.problem_values(draft.problem))
+    if draft.config is not None:
+        rows.add(connection, configs, rows.config_values(draft.config))
+    time = now(connection)
+    error = draft.error if draft.error is not None and math.isfinite(draft.error) else None
+    values: dict[str, Any] = {
+        "id": measurement_id(draft.identity.id, draft.problem.id, draft.config_id, nonce),
+        "identity_id": draft.identity.id,
+        "problem_id": draft.problem.id,
+        "config_id": draft.config_id,
+        "nonce": nonce,
+        "kind": draft.kind,
+        "outcome": draft.outcome,
+        "us": draft.us,
+        "samples": list(draft.samples),
+        "error": error,
+        "detail": rows.stored_text(draft.detail),
+        "compile_s": draft.compile_s,
+        "started_at": ticket.started_at if ticket else time,
+        "finished_at": time,
+        "host": process.host(),
+        "pid": os.getpid(),
+        "device_uuid": draft.identity.device.uuid,
+        "conditions": dict(draft.conditions),
+    }
+    rows.add(connection, measurements, values)
+    connection.execute(delete(in_flight).where(in_flight.c.id == values["id"]))
+    return measurement_of(values, draft.problem, draft.config)
+
+
+def abandon(connection: Connection, ticket: Ticket) -> None:
+    """Takes the launch back, evidence or not."""
+    connection.execute(delete(in_flight).where(in_flight.c.id == ticket.id))
+
+
+def measurement_of(
+    values: Mapping[str, Any], problem: Problem, config: KernelConfig | None
+) -> Measurement:
+    """The one place where a Measurement is made."""
+    fields = {**values, "samples": tuple(map(float, values["samples"]))}
+    return Measurement(**fields, problem=problem, config=config)
+
+
+def read_measurements(
+    connection: Connection, identity: Identity, problem: Problem | None, outcome: Outcome | None
+) -> list[Measurement]:
+    """Evidence in order of time. What this version cannot read is left out."""
+    query = (
+        select(*rows.labelled(measurements, problems, configs))
+        .select_from(measurements.join(problems).outerjoin(configs))
+        .where(measurements.c.identity_id == identity.id)
+        .order_by(measurements.c.finished_at, measurements.c.id)
+    )
+    if problem is not None:
+        query = query.where(measurements.c.problem_id == problem.id)
+    if outcome is not None:
+        query = query.where(measurements.c.outcome == outcome)
+    found: list[Measurement] = []
+    for row in connection.execute(query):
+        values = rows.part(row, measurements)
+        theirs = rows.problem_of(rows.part(row, problems))
+        config = rows.config_of(rows.part(row, configs)) if values["config_id"] else None
+        if theirs is not None and (config is None) == (values["config_id"] is None):
+            found.append(measurement_of(values, theirs, config))
+    return found
+
+
+def suspects(connection: Connection, identity: Identity) -> dict[Pair, int]:
+    """(problem_id, config_id) -> attempts, for launches of this identity that never came back."""
+    return _orphans(connection, [identity.id])
+
+
+def quarantined(connection: Connection, identity: Identity) -> set[Pair]:
+    """What must not be launched: it crashed, or was lost ATTEMPTS times, on this device, driver,
+    compiler and source.
+    """
+    alike = _same_code(connection, identity)
+    query = (
+        select(measurements.c.problem_id, measurements.c.config_id)
+        .where(measurements.c.identity_id.in_(alike))
+        .where(measurements.c.outcome == "crashed", measurements.c.config_id.is_not(None))
+    )
+    crashed = {(row.problem_id, row.config_id) for row in connection.execute(query)}
+    lost = {pair for pair, n in _orphans(connection, alike).items() if n >= ATTEMPTS}
+    return crashed | lost
+
+
+def _same_code(connection: Connection, identity: Identity) -> list[str]:
+    """Identities that may differ in product version and timing policy alone: neither makes a crash
+    harmless.
+    """
+    query = (
+        select(identities.c.id)
+        .join(devices)
+        .where(
+            devices.c.id == identity.device.id,
+            identities.c.driver == identity.driver,
+            identities.c.compiler == identity.compiler,
+            identities.c.compiler_version == identity.compiler_version,
+            identities.c.source_hash == identity.source_hash,
+        )
+    )
+    return list(connection.execute(query).scalars())
+
+
+def _orphans(connection: Connection, identity_ids: list[str]) -> dict[Pair, int]:
+    time = now(connection)
+    attempts: dict[Pair, int] = {}
+    query = select(in_flight).where(in_flight.c.identity_id.in_(identity_ids))
+    for row in connection.execute(query):
+        if orphan(row, time):
+            pair = (row.problem_id, row.config_id)
+            attempts[pair] = max(attempts.get(pair, 0), row.attempts)
+    return attempts

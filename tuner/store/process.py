@@ -1,0 +1,47 @@
+"""Which process wrote a row, and whether it still lives. Nothing about databases here."""
+
+from __future__ import annotations
+
+import os
+import socket
+from functools import lru_cache
+from pathlib import Path
+
+
+def host() -> str:
+    """This machine's name."""
+    return socket.gethostname()
+
+
+def started(pid: int) -> str | None:
+    """A text that two processes with the same pid never share: boot id and start tick; None where
+    no such process lives.
+
+    A zombie counts as gone: it will never finish anything. Without /proc the text is empty, and the
+    pid alone decides.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None if Path("/proc/self/stat").exists() or not _exists(pid) else ""
+    # The command name stands in parentheses and may itself hold spaces and parentheses.
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else f"{_boot_id()}:{fields[19]}"
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+@lru_cache(maxsize=1)
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,208 @@
+"""Store: the verbs by which the tuner remembers. Each is one transaction, and gives back records,
+never rows.
+
+How a verb is said in SQL is evidence.py and decisions.py; opening a database is open.py.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from humming.spec.config import KernelConfig
+from humming.spec.identity import Identity
+from humming.spec.problem import Problem
+from tuner.store import decisions, evidence
+from tuner.store.connections import Connections
+from tuner.store.records import (
+    REASONS,
+    Lease,
+    Measurement,
+    MeasurementDraft,
+    Outcome,
+    Reason,
+    Settled,
+    Ticket,
+    Winner,
+)
+
+if TYPE_CHECKING:
+    from humming.dispatch.tables import TableEntry
+
+
+class Store:
+    """One open tuning database, made by `open_store`; a context manager. Every verb may raise
+    StoreError.
+
+    What a verb has given back is in the database and survives the death of this process. Processes
+    and hosts may use one database at the same time, threads one Store.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    @property
+    def shown(self) -> str:
+        """The database's path, or its URL without secrets."""
+        return self._connections.address.shown
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives all connections back."""
+        self._connections.close()
+
+    def begin(self, identity: Identity, problem: Problem, config: KernelConfig) -> Ticket:
+        """Writes down that `config` is about to be launched; call it before the launch, `finish`
+        after.
+        """
+        nonce = uuid.uuid4().hex
+        return self._connections.write(
+            lambda c: evidence.begin(c, identity, problem, config, nonce)
+        )
+
+    def finish(self, ticket: Ticket | None, draft: MeasurementDraft) -> Measurement:
+        """Adds a trial to the evidence and takes its launch back, both or neither. `ticket` is None
+        where nothing was launched.
+
+        Raises ValueError where the draft is of another identity, problem or config than the ticket.
+        """
+        if ticket is not None:
+            ours = (ticket.identity_id, ticket.problem_id, ticket.config_id)
+            theirs = (draft.identity.id, draft.problem.id, draft.config_id)
+            if ours != theirs:
+                raise ValueError(f"the ticket is for {ours}, but the draft for {theirs}")
+        nonce = ticket.nonce if ticket else uuid.uuid4().hex
+        return self._connections.write(lambda c: evidence.finish(c, ticket, draft, nonce))
+
+    def abandon(self, ticket: Ticket) -> None:
+        """Takes a launch back without evidence: it did not happen, or was interrupted by
+        the user.
+        """
+        self._connections.write(lambda c: evidence.abandon(c, ticket))
+
+    def measurements(
+        self,
+        identity: Identity,
+        problem: Problem | None = None,
+        outcome: Outcome | None = None,
+    ) -> list[Measurement]:
+        """The evidence of exactly this identity in order of time. Configs that this version cannot
+        read are left out.
+        """
+        return self._connections.read(
+            lambda c: evidence.read_measurements(c, identity, problem, outcome)
+        )
+
+    def suspects(self, identity: Identity) -> dict[tuple[str, str], int]:
+        """(problem_id, config_id) -> attempts, of launches that never came back as their process is
+        gone.
+        """
+        return self._connections.read(lambda c: evidence.suspects(c, identity))
+
+    def quarantined(self, identity: Identity) -> set[tuple[str, str]]:
+        """(problem_id, config_id) of what must not be launched again: it crashed, or never came
+        back twice.
+
+        Holds for every identity of the same device, driver, compiler and kernel source, and so is
+        lifted when one changes.
+        """
+        return self._connections.read(lambda c: evidence.quarantined(c, identity))
+
+    def settle(
+        self, identity: Identity, problem: Problem, reason: Reason, measured: int
+    ) -> Settled:
+        """Writes down that `problem` was stopped by `reason` after `measured` trials. Raises
+        ValueError on another reason.
+        """
+        if reason not in REASONS:
+            raise ValueError(f"reason must be one of {', '.join(REASONS)}, but got {reason!r}")
+        return self._connections.write(
+            lambda c: decisions.settled_of(decisions.settle(c, identity, problem, reason, measured))
+        )
+
+    def settled(self, identity: Identity) -> dict[str, Settled]:
+        """problem_id -> how it was settled, for problems of exactly this identity that are."""
+        return self._connections.read(lambda c: decisions.read_settled(c, identity))
+
+    def unsettle(self, identity: Identity, problem: Problem) -> None:
+        """Takes back that `problem` is settled."""
+        self._connections.write(lambda c: decisions.reopen(c, identity, problem))
+
+    def promote(
+        self,
+        identity: Identity,
+        problem: Problem,
+        config: KernelConfig,
+        *,
+        us: float,
+        heuristic_us: float,
+        torch_us: float | None = None,
+        limit_us: float | None = None,
+        ratio_low: float | None = None,
+        ratio_high: float | None = None,
+        evidence: Mapping[str, Any] | None = None,
+    ) -> Winner:
+        """Makes `config` the one that serves `problem` on `identity` from now on; figures as in
+        Winner.
+
+        Raises ValueError unless every figure given is finite and above zero.
+        """
+        figures: dict[str, Any] = {
+            "us": us,
+            "heuristic_us": heuristic_us,
+            "torch_us": torch_us,
+            "limit_us": limit_us,
+            "ratio_low": ratio_low,
+            "ratio_high": ratio_high,
+        }
+        for name, value in figures.items():
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"`0 < {name} < inf` must hold, but got {value}")
+        figures["evidence"] = dict(evidence or {})
+        return self._connections.write(
+            lambda c: decisions.promote(c, identity, problem, config, figures)
+        )
+
+    def winners(self, identity: Identity | None = None) -> list[Winner]:
+        """The winner that serves each (identity, problem): of one identity, or of all."""
+        return self._connections.read(lambda c: decisions.read_winners(c, identity))
+
+    def table_entries(self, identity: Identity | None = None) -> list[TableEntry]:
+        """The winners as entries of a tuned table, for
+        `humming.dispatch.tables.write_generation`.
+        """
+        from tuner.store.tables import entries
+
+        return entries(self.winners(identity))
+
+    def lease(self, identity: Identity, problem: Problem, seconds: float) -> Lease | None:
+        """The sole right to tune `problem` for `seconds`; None where another live process
+        has it.
+        """
+        holder = uuid.uuid4().hex
+        return self._connections.write(
+            lambda c: decisions.lease(c, identity, problem, seconds, holder)
+        )
+
+    def renew(self, held: Lease, seconds: float) -> Lease | None:
+        """The same right until `seconds` from now; None where it ran out and someone else
+        has it.
+        """
+        return self._connections.write(lambda c: decisions.renew(c, held, seconds))
+
+    def release(self, held: Lease) -> None:
+        """Gives the right back; does nothing where it has passed to someone else."""
+        self._connections.write(lambda c: decisions.release(c, held))
