@@ -1,4 +1,5 @@
-"""The exception tree. Every message states the rule, the values, and what to do; no other file defines exceptions.
+"""The exception tree. Every message states the rule, the values, and what to do; no other file
+defines exceptions.
 
 HummingError                 anything this project raises on purpose
 ├── UsageError               the user can mend it: exit code 2

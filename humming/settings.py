@@ -1,4 +1,5 @@
-"""Where things are kept: cache, data, database, tables; read when asked, never at import. Makes no folder."""
+"""Where things are kept: cache, data, database, tables; read when asked, never at import. Makes no
+folder."""
 
 from __future__ import annotations
 
@@ -14,12 +15,14 @@ def cache_dir() -> Path:
 
 
 def data_dir() -> Path:
-    """Folder of the default database and tables: HUMMING_DATA, else the platform's user data folder."""
+    """Folder of the default database and tables: HUMMING_DATA, else the platform's user data
+    folder."""
     return _folder("HUMMING_DATA") or platformdirs.user_data_path("humming")
 
 
 def database_url(explicit: str | None = None) -> str:
-    """`explicit`, else HUMMING_DB, else SQLite in the data folder. A bare path becomes a sqlite URL."""
+    """`explicit`, else HUMMING_DB, else SQLite in the data folder. A bare path becomes a sqlite
+    URL."""
     value = explicit or os.environ.get("HUMMING_DB") or str(data_dir() / "humming.db")
     return value if "://" in value else f"sqlite:///{Path(value).expanduser().absolute()}"
 

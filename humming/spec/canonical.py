@@ -1,4 +1,5 @@
-"""Canonical JSON and content hashes: the one way in which a value becomes a key. No domain types here."""
+"""Canonical JSON and content hashes: the one way in which a value becomes a key. No domain types
+here."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from typing import Any
 def canonical_json(value: Any) -> str:
     """`value` as JSON with sorted keys, no spaces and no NaN: equal values give equal text.
 
-    Dataclasses become objects of their fields; tuples become lists. Raises ValueError on NaN or infinity,
-    TypeError on anything that JSON does not have.
+    Dataclasses become objects of their fields; tuples become lists. Raises ValueError on NaN or
+    infinity, TypeError on anything that JSON does not have.
     """
     return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 

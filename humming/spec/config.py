@@ -1,4 +1,5 @@
-"""KernelConfig: the tunables of one kernel, a frozen dataclass per family. What is legal is in legality.py.
+"""KernelConfig: the tunables of one kernel, a frozen dataclass per family. What is legal is in
+legality.py.
 
 A new family adds one dataclass here and one line to FAMILIES; a new knob adds one field.
 """
@@ -18,7 +19,8 @@ class CpuConfig:
     """Tunables of the CPU family.
 
     mainloop     "stream": weights go from memory to registers once, for small m.
-                 "blocked": a tile is dequantized into cache once and used by all rows of x, for large m.
+                 "blocked": a tile is dequantized into cache once and used by all rows of x, for
+                 large m.
     code_path    a key of device.CODE_PATH_FLAGS
     block_m      rows of x that one register tile holds
     block_n      rows of w that one register tile holds, a multiple of 16
@@ -58,7 +60,8 @@ def config_to_dict(config: KernelConfig) -> dict[str, Any]:
 
 
 def config_from_dict(values: dict[str, Any]) -> KernelConfig:
-    """The config that `config_to_dict` wrote. Raises LegalityError on an unknown family or a knob missing, unknown or mistyped."""
+    """The config that `config_to_dict` wrote. Raises LegalityError on an unknown family or a knob
+    missing, unknown or mistyped."""
     values = dict(values)
     family = values.pop("family", None)
     if family not in FAMILIES:
@@ -75,7 +78,8 @@ def config_from_dict(values: dict[str, Any]) -> KernelConfig:
             )
         if type(value) is not types[name]:
             raise LegalityError(
-                f"knob '{name}' of family '{family}' must be {types[name].__name__}, but got {value!r}"
+                f"knob '{name}' of family '{family}' must be {types[name].__name__}, but got "
+                f"{value!r}"
             )
     missing = sorted(types.keys() - values.keys())
     if missing:

@@ -1,4 +1,5 @@
-"""Device: identity and limits of what runs a kernel, CPUs too. Finding the devices of this machine is jit/detect.py."""
+"""Device: identity and limits of what runs a kernel, CPUs too. Finding the devices of this machine
+is jit/detect.py."""
 
 from __future__ import annotations
 
@@ -11,16 +12,18 @@ CODE_PATH_FLAGS: dict[str, tuple[str, ...]] = {
     "avx2": ("avx2", "f16c", "fma"),
     "avx512": ("avx2", "avx512bw", "avx512dq", "avx512f", "avx512vl", "f16c", "fma"),
 }
-"""CPU code path -> the CPUID flags (names of /proc/cpuinfo) that it needs, and so its explicit `-m` flags."""
+"""CPU code path -> the CPUID flags (names of /proc/cpuinfo) that it needs, and so its explicit `-m`
+flags."""
 
 
 @dataclass(frozen=True)
 class Device:
     """One device. Fields that a kind does not have are None or empty; sizes in bytes.
 
-    `kind` "cpu" or "cuda"; `arch` "x86_64", "aarch64" or "sm90". `uuid` tells two cards of one model apart and is no part of
-    `id`. For CPUs `isa` lists the flags of CODE_PATH_FLAGS that it has, sorted, `threads` is how many a kernel may use, and
-    `cache_bytes` is the last-level cache; for GPUs `cache_bytes` is L2.
+    `kind` "cpu" or "cuda"; `arch` "x86_64", "aarch64" or "sm90". `uuid` tells two cards of one
+    model apart and is no part of `id`. For CPUs `isa` lists the flags of CODE_PATH_FLAGS that it
+    has, sorted, `threads` is how many a kernel may use, and `cache_bytes` is the last-level cache;
+    for GPUs `cache_bytes` is L2.
     """
 
     kind: str

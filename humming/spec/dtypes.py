@@ -1,6 +1,8 @@
-"""One table of data types: bits, range, codes per word, exponent and mantissa, names elsewhere. No arithmetic here.
+"""One table of data types: bits, range, codes per word, exponent and mantissa, names elsewhere. No
+arithmetic here.
 
-Sources: OCP Microscaling Formats (MX) v1.0 for e8m0, fp4e2m1, fp6 and the fp8 pair; IEEE 754 for fp16 and fp32.
+Sources: OCP Microscaling Formats (MX) v1.0 for e8m0, fp4e2m1, fp6 and the fp8 pair; IEEE 754 for
+fp16 and fp32.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from humming.errors import FormatError
 
 @dataclass(frozen=True)
 class DType:
-    """A stored type. `kind` is "int" (two's complement range), "uint", "float" or "scale" (exponent only)."""
+    """A stored type. `kind` is "int" (two's complement range), "uint", "float" or "scale" (exponent
+    only)."""
 
     name: str
     bits: int
@@ -62,7 +65,8 @@ _FLOAT = re.compile(r"fp(\d+)e(\d+)m(\d+)$")
 
 @lru_cache(maxsize=256)
 def dtype(name: str) -> DType:
-    """The type called `name`: `int1`..`int8`, `uint1`..`uint8`, `fp16`, `bf16`, `fp32`, `e8m0`, `fp<bits>e<E>m<M>`.
+    """The type called `name`: `int1`..`int8`, `uint1`..`uint8`, `fp16`, `bf16`, `fp32`, `e8m0`,
+    `fp<bits>e<E>m<M>`.
 
     Raises FormatError where the name is unknown or 1 + E + M is not the number of bits.
     """
@@ -71,7 +75,8 @@ def dtype(name: str) -> DType:
     match = _FLOAT.match(name)
     if not match:
         raise FormatError(
-            f"a data type must be int1-8, uint1-8, fp16, bf16, fp32, e8m0 or fp<bits>e<E>m<M>, but got '{name}'"
+            "a data type must be int1-8, uint1-8, fp16, bf16, fp32, e8m0 or fp<bits>e<E>m<M>, but "
+            f"got '{name}'"
         )
     bits, exponent, mantissa = (int(g) for g in match.groups())
     if 1 + exponent + mantissa != bits or not 3 <= bits <= 8 or exponent < 1:

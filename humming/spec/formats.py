@@ -1,14 +1,17 @@
-"""Quantization formats by name: parse and print `int4g128`, `mxfp4-fp8e4m3`. What a device can run is in legality.py.
+"""Quantization formats by name: parse and print `int4g128`, `mxfp4-fp8e4m3`. What a device can run
+is in legality.py.
 
 Grammar, `<weight>[-<activation>]`; without an activation it is the module's own fp16, bf16 or fp32:
 
-    int<b>[g<G>]  uint<b>[g<G>](z|zf)      integers; per channel or groups of G; integer or float zero points
+    int<b>[g<G>]  uint<b>[g<G>](z|zf)      integers; per channel or groups of G; integer or float
+                  zero points
     fp<b>e<E>m<M>[t|g<G>|b<B>]             floats; per channel, tensor, groups of G, or B x B blocks
-    mxfp4 mxfp6e2m3 mxfp6e3m2 mxfp8e4m3 mxfp8e5m2 mxint8      blocks of 32, e8m0 scales (OCP MX v1.0)
+    mxfp4 mxfp6e2m3 mxfp6e3m2 mxfp8e4m3 mxfp8e5m2 mxint8      blocks of 32, e8m0 scales (OCP MX
+    v1.0)
     nvfp4                                  groups of 16, fp8e4m3 scales under one fp32 scale
 
-An activation is quantized per token and dynamically unless it says otherwise: `t` is static per tensor, `g<G>` dynamic per
-token and group.
+An activation is quantized per token and dynamically unless it says otherwise: `t` is static per
+tensor, `g<G>` dynamic per token and group.
 """
 
 from __future__ import annotations
@@ -36,9 +39,10 @@ _SCOPES = {"t": "tensor", "g": "group", "b": "block"}
 class TensorFormat:
     """How one operand is stored.
 
-    `granularity` says what shares a scale: "tensor", "channel" (a weight's row), "token" (an activation's row), "group" of
-    `group_size` along k, or "block" of `group_size` squared. `zero_point` is None, "int" or "float". `scale_dtype` is None where
-    the scale is a float of the tensor's owner. `second_scale` marks an fp32 scale over all scales (nvfp4). `dynamic` is False
+    `granularity` says what shares a scale: "tensor", "channel" (a weight's row), "token" (an
+    activation's row), "group" of `group_size` along k, or "block" of `group_size` squared.
+    `zero_point` is None, "int" or "float". `scale_dtype` is None where the scale is a float of the
+    tensor's owner. `second_scale` marks an fp32 scale over all scales (nvfp4). `dynamic` is False
     where an activation's scale is stored in the checkpoint.
     """
 
@@ -77,7 +81,8 @@ def _parse(name: str) -> QuantFormat:
     weight, dash, activation = name.partition("-")
     if not weight or (dash and not activation):
         raise FormatError(
-            f"a format must read <weight>[-<activation>], but got '{name}'; write for example int4g128 or mxfp4-fp8e4m3"
+            f"a format must read <weight>[-<activation>], but got '{name}'; write for example "
+            "int4g128 or mxfp4-fp8e4m3"
         )
     return QuantFormat(
         _operand(weight, name, is_weight=True),
@@ -95,7 +100,8 @@ def _operand(text: str, name: str, is_weight: bool) -> TensorFormat:
     match = _PLAIN.match(text)
     if not match:
         raise FormatError(
-            f"a format is made of int1-8, uint1-8z, fp<bits>e<E>m<M>, mxfp4, mxfp6, mxfp8, mxint8 or nvfp4, "
+            "a format is made of int1-8, uint1-8z, fp<bits>e<E>m<M>, mxfp4, mxfp6, mxfp8, mxint8 "
+            "or nvfp4, "
             f"but got '{text}' in '{name}'; write for example int4g128, uint4g128z, fp8e4m3b128"
         )
     scope, zero = match["scope"] or "", match["zero"]
@@ -126,14 +132,16 @@ def _check(
         raise FormatError(f"a quantized float has 3 to 8 bits, but got '{text}' in '{name}'")
     if (stored.kind == "uint") != (zero is not None):
         raise FormatError(
-            f"unsigned codes go with a zero point and signed ones without, but got '{text}' in '{name}'; "
+            f"unsigned codes go with a zero point and signed ones without, but got '{text}' in "
+            f"'{name}'; "
             f"write for example int4g128, uint4g128z or uint4g64zf"
         )
     if size is not None and (size < 1 or str(size) not in text):
         raise FormatError(f"`group_size >= 1` must hold, but got '{text}' in '{name}'")
     if granularity in ("tensor", "block") and stored.kind != "float":
         raise FormatError(
-            f"per-tensor and block scales go with floats, but got '{text}' in '{name}'; use per channel or g<G>"
+            f"per-tensor and block scales go with floats, but got '{text}' in '{name}'; use per "
+            "channel or g<G>"
         )
     if not is_weight and (zero or granularity == "block"):
         raise FormatError(

@@ -1,4 +1,5 @@
-"""Identity of evidence, a rule per field, and the tier in which one machine may use another's. Reading it off a machine is jit/."""
+"""Identity of evidence, a rule per field, and the tier in which one machine may use another's.
+Reading it off a machine is jit/."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from humming.spec.device import Device
 
 Tier = Literal["exact", "compatible", "stale", "none"]
 TIERS: tuple[Tier, ...] = ("exact", "compatible", "stale", "none")
-"""From best to worst. `stale` is served, but is first in line to be verified; `none` is not served."""
+"""From best to worst. `stale` is served, but is first in line to be verified; `none` is not
+served."""
 
 RULES: dict[str, Tier] = {
     "device.kind": "none",
@@ -46,8 +48,8 @@ POLICY = "cpu-cold-median-1"
 class Identity:
     """What a measurement is true of.
 
-    `source_hash` covers the content of every kernel source; `policy` names the timing policy; `compiler_version` is the full
-    version text.
+    `source_hash` covers the content of every kernel source; `policy` names the timing policy;
+    `compiler_version` is the full version text.
     """
 
     device: Device

@@ -1,6 +1,8 @@
-"""THE statement of what a family can run on a device: one named rule each, checked before anything is compiled.
+"""THE statement of what a family can run on a device: one named rule each, checked before anything
+is compiled.
 
-Rules with `static=True` stand as `static_assert`s of the same name in the kernel sources; a test compares the two lists.
+Rules with `static=True` stand as `static_assert`s of the same name in the kernel sources; a test
+compares the two lists.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ from humming.spec.problem import Problem
 CPU_LAYOUT = "cpu_n16k8"
 CPU_FORMATS = ("int4g128",)
 CPU_MAX_ACCUMULATORS = {"generic": 6, "avx2": 6, "avx512": 28}
-"""Code path -> 16-float accumulators that its register file holds beside operands (32 zmm, or 16 ymm taken in pairs)."""
+"""Code path -> 16-float accumulators that its register file holds beside operands (32 zmm, or 16
+ymm taken in pairs)."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. `holds` and `says` take (config, problem, device); config is None for rules of scope "problem"."""
+    """One rule. `holds` and `says` take (config, problem, device); config is None for rules of
+    scope "problem"."""
 
     name: str
     family: str
@@ -118,7 +122,8 @@ RULES: tuple[Rule, ...] = (
         "cpu_block_k_multiple",
         lambda c, p, d: c.block_k % 128 == 0 and 128 <= c.block_k <= 1024,
         lambda c, p, d: (
-            f"`block_k % 128 == 0` and `128 <= block_k <= 1024` must hold, but got block_k={c.block_k}"
+            "`block_k % 128 == 0` and `128 <= block_k <= 1024` must hold, but got "
+            f"block_k={c.block_k}"
         ),
         static=True,
     ),
@@ -143,7 +148,8 @@ RULES: tuple[Rule, ...] = (
             c.block_m * (c.block_n // 16) * c.unroll <= CPU_MAX_ACCUMULATORS.get(c.code_path, 6)
         ),
         lambda c, p, d: (
-            f"`block_m * block_n / 16 * unroll <= {CPU_MAX_ACCUMULATORS.get(c.code_path, 6)}` must hold "
+            f"`block_m * block_n / 16 * unroll <= {CPU_MAX_ACCUMULATORS.get(c.code_path, 6)}` must "
+            "hold "
             f"for code_path '{c.code_path}', but got {c.block_m * (c.block_n // 16) * c.unroll}"
         ),
         static=True,

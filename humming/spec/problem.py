@@ -1,4 +1,5 @@
-"""Problem: what is to be computed, and so what a tuned config is looked up by. How it is computed is config.py."""
+"""Problem: what is to be computed, and so what a tuned config is looked up by. How it is computed
+is config.py."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from functools import cached_property
 
 from humming.errors import LegalityError
 from humming.spec.canonical import content_hash
-from humming.spec.dtypes import FLOAT_ACTIVATIONS
+from humming.spec.dtypes import FLOAT_ACTIVATIONS, dtype
 from humming.spec.formats import QuantFormat
 
 M_END = 2**31
@@ -18,9 +19,10 @@ M_END = 2**31
 class Problem:
     """`out[m, n] = x[m, k] @ w[n, k].T (+ bias[n])`, or the same for each token's experts.
 
-    `op` is "dense" or "moe". `activation_dtype` and `output_dtype` are the module's float types ("fp16", "bf16", "fp32");
-    quantized activations are named by `format`. `layout` names how the weight is packed. `routing` describes how tokens fall
-    on experts ("uniform", "zipf1.2", or a histogram's hash).
+    `op` is "dense" or "moe". `activation_dtype` and `output_dtype` are the module's float types
+    ("fp16", "bf16", "fp32"); quantized activations are named by `format`. `layout` names how the
+    weight is packed. `routing` describes how tokens fall on experts ("uniform", "zipf1.2", or a
+    histogram's hash).
     """
 
     format: str
@@ -44,7 +46,8 @@ class Problem:
             raise LegalityError(f"op must be 'dense' or 'moe', but got '{self.op}'")
         if self.n < 1 or self.k < 1 or not 0 <= self.m < M_END:
             raise LegalityError(
-                f"`n >= 1`, `k >= 1` and `0 <= m < 2**31` must hold, but got n={self.n}, k={self.k}, m={self.m}"
+                f"`n >= 1`, `k >= 1` and `0 <= m < 2**31` must hold, but got n={self.n}, "
+                f"k={self.k}, m={self.m}"
             )
         for field in ("activation_dtype", "output_dtype"):
             value = getattr(self, field)
@@ -65,6 +68,16 @@ class Problem:
     def layer_id(self) -> str:
         """Content hash of all fields but m: what one module asks for over all its calls."""
         return content_hash(replace(self, m=0))
+
+    @property
+    def least_bytes(self) -> int:
+        """Bytes that one call of a dense problem must move: codes and fp32 scales once, x and out
+        once."""
+        weight = self.quant.weight
+        stored = self.n * (-(-self.k * weight.dtype.bits // 8) + 4 * weight.groups(self.k))
+        x_bytes = self.k * dtype(self.activation_dtype).bits // 8
+        out_bytes = self.n * dtype(self.output_dtype).bits // 8
+        return stored + self.m * (x_bytes + out_bytes)
 
     def at(self, m: int) -> Problem:
         """The same layer at another number of tokens."""

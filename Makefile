@@ -1,0 +1,46 @@
+# `make tune` runs the main job, `make test` the tests; each sets up a virtual environment first. Nothing else belongs here.
+
+PYTHON ?= python3
+# Any torch from 2.7 on; name a build of your own with TORCH=... (a CPU-only machine is served by a CPU build).
+TORCH ?= torch>=2.7
+VENV ?= .venv
+MODEL ?= examples/models/qwen3-0.6b-int4g128
+BUDGET ?= 60s
+
+BIN := $(VENV)/bin
+SOURCES := humming search_spaces tuner benchmarks examples tests alembic
+CXX_SOURCES := $(shell find humming/kernels -name '*.h' -o -name '*.cuh' -o -name '*.cpp')
+
+.PHONY: tune test test-all lint clean
+
+tune: $(VENV)/.installed
+	$(BIN)/humming-tune --model $(MODEL) --budget $(BUDGET)
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest
+
+test-all: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m "not gpu"
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run --Werror $(CXX_SOURCES)
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or newer is needed, but %s is %d.%d; set PYTHON=..." % (sys.executable, *sys.version_info[:2]) if sys.version_info < (3, 10) else 0)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q "$(TORCH)"
+	$(BIN)/python -m pip install -q -e .
+	touch $@
+
+$(VENV)/.installed-test: pyproject.toml $(VENV)/.installed
+	$(BIN)/python -m pip install -q -e ".[test]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,199 @@
+"""The command line `humming-tune`: words in, words and exit codes out. Every command hands its work
+to another module.
+
+Exit codes: 0 done; 1 a failure of ours; 2 something the user can mend, told in one sentence; 130
+ended by Ctrl-C, with all that was measured kept.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from humming.jit.detect import find_device
+from humming.upstream import refuse_upstream
+from rich.console import Console
+
+from humming.errors import HummingError, UsageError
+from humming.settings import database_url, tables_dir
+from search_spaces.load import describe, load_spaces, validate
+from tuner.budget import Budget, parse_duration, process_age_s
+from tuner.pipeline import Job, tune
+from tuner.planning import plan_json, print_plan
+from tuner.progress import Watch
+from tuner.report import print_table, to_json
+from tuner.store.migrate import upgrade
+from tuner.store.open import open_store
+from tuner.tasks import parse_m
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    no_args_is_help=False,
+)
+db_app = typer.Typer(help="The tuning database.", rich_markup_mode=None)
+app.add_typer(db_app, name="db")
+
+Model = Annotated[
+    str | None, typer.Option("--model", help="A config.json, or a folder that holds one.")
+]
+Tp = Annotated[int, typer.Option(help="Tensor-parallel size.")]
+Tokens = Annotated[str, typer.Option("--m", help="Token counts to tune for.")]
+DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu or cuda:0.")]
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--db", help="Database URL or SQLite path [HUMMING_DB, else the user's data folder]."
+    ),
+]
+Format = Annotated[
+    str | None, typer.Option("--format", help="Quantize the model's 16-bit linear layers so.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+
+
+@app.callback(invoke_without_command=True)
+def main_job(
+    context: typer.Context,
+    model: Model = None,
+    tp: Tp = 1,
+    m: Tokens = "1,16,256",
+    device: DeviceName = "auto",
+    db: Database = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Time in all, from process start, such as 60s or 10m.")
+    ] = None,
+    format: Format = None,
+    resume: Annotated[
+        bool, typer.Option("--continue", help="Search on where a problem is settled.")
+    ] = False,
+    as_json: AsJson = False,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Tune the kernels of a model's linear layers on this machine, and keep what was proven.
+
+    humming-tune --model config.json [--budget 10m]
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if show_version:
+        _say(f"humming-tune {version('humming-tune')}")
+        return
+    if model is None:
+        raise UsageError(
+            "--model must name a config.json or a folder that holds one; see humming-tune --help"
+        )
+    job = Job(
+        model=Path(model),
+        device=find_device(device),
+        m_values=parse_m(m),
+        tp=tp,
+        format=format,
+        resume=resume,
+    )
+    seconds = None if budget is None else parse_duration(budget)
+    deadline = Budget(seconds, process_age_s())
+    errors = Console(stderr=True, soft_wrap=True)
+    with open_store(database_url(db)) as store:
+        tuned = tune(job, store, tables_dir(db), deadline, Watch(errors, quiet=as_json))
+        report = to_json(tuned, store)
+    if as_json:
+        _print_json(report)
+    else:
+        print_table(report, Console(soft_wrap=not sys.stdout.isatty()))
+
+
+@app.command()
+def plan(
+    model: Model = None,
+    tp: Tp = 1,
+    m: Tokens = "1,16,256",
+    device: DeviceName = "auto",
+    db: Database = None,
+    format: Format = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show layers, problems, candidates, rejections by rule and predicted time; runs nothing."""
+    if model is None:
+        raise UsageError(
+            "--model must name a config.json or a folder that holds one; see humming-tune plan "
+            "--help"
+        )
+    result = plan_json(Path(model), tp, format, parse_m(m), find_device(device), db)
+    if as_json:
+        _print_json(result)
+    else:
+        print_plan(result, Console(soft_wrap=not sys.stdout.isatty()))
+
+
+@app.command()
+def spaces(
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="A search space file to validate; none lists the built-in ones."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the search spaces and their sizes, or validate one file."""
+    if file is not None:
+        problems = validate(file)
+        if problems:
+            raise UsageError("; ".join(problems))
+        _print_json({"file": str(file), "valid": True}) if as_json else _say(f"{file} is valid")
+        return
+    rows = [describe(space) for space in load_spaces()]
+    if as_json:
+        _print_json({"spaces": rows})
+    for row in () if as_json else rows:
+        _say(f"{row['name']}: family {row['family']}, {row['size']} combinations")
+        for name, values in row["parameters"].items():
+            _say(f"  {name}: {', '.join(map(str, values))}")
+
+
+@db_app.command("upgrade")
+def db_upgrade(db: Database = None, as_json: AsJson = False) -> None:
+    """Bring the database to this version's schema; every command does so on first use."""
+    revision = upgrade(database_url(db))
+    _print_json({"revision": revision}) if as_json else _say(
+        f"the database is at revision {revision}"
+    )
+
+
+def main() -> None:
+    """Entry point of the command `humming-tune`."""
+    with _one_sentence():
+        refuse_upstream()
+        app(standalone_mode=True)
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Errors raised on purpose become one sentence on standard error and an exit code; Ctrl-C
+    becomes 130."""
+    try:
+        yield
+    except HummingError as error:
+        sys.stderr.write(f"humming-tune: {error}\n")
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        sys.stderr.write("humming-tune: ended by Ctrl-C; all that was measured is kept\n")
+        raise SystemExit(130) from None
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=1) + "\n")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

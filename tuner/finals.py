@@ -1,0 +1,105 @@
+"""The finals of one problem: the fastest candidates meet the incumbents in paired rounds, and the
+winner is written down. The rule of the verdict is promote.py."""
+
+from __future__ import annotations
+
+import statistics
+
+from humming.jit.cache import CompiledKernel
+
+from humming.spec.config import config_id
+from tuner.budget import Budget
+from tuner.compile_pool import compile_all
+from tuner.isolation import WorkerLostError
+from tuner.messages import Baseline, Race, Raced, Rate, ReadLimit, Trialled
+from tuner.promote import decide
+from tuner.search import Known, Scope
+from tuner.store.records import MeasurementDraft
+
+FINALISTS = 3
+ROUNDS = 12
+TIMEOUT_S = 120.0
+
+
+def hold_finals(scope: Scope, known: Known, budget: Budget) -> None:
+    """Promote what the paired rounds prove; the incumbent stays inside noise. Nothing is promoted
+    where no candidate passed."""
+    problem = scope.task.problem
+    order = _line_up(scope, known)
+    kernels = compile_all([known.configs[key] for key in order], problem, scope.identity.device)
+    line = [
+        (key, kernel)
+        for key, kernel in zip(order, kernels, strict=True)
+        if isinstance(kernel, CompiledKernel)
+    ]
+    if not line:
+        scope.watch.note(
+            f"n={problem.n} k={problem.k} m={problem.m}: no candidate passed; the heuristic serves"
+        )
+        return
+    try:
+        torch_us = _torch_us(scope)
+        raced = scope.worker.ask(
+            Race(tuple(kernel for _, kernel in line), ROUNDS, budget.left_s()), TIMEOUT_S
+        )
+        rate = scope.worker.ask(ReadLimit(), TIMEOUT_S)
+    except WorkerLostError as lost:
+        scope.watch.note(f"finals of n={problem.n} k={problem.k} m={problem.m}: {lost}")
+        return
+    assert isinstance(raced, Raced) and isinstance(rate, Rate)
+    verdict = decide(raced.samples_us)
+    medians = {
+        key: statistics.median(times)
+        for (key, _), times in zip(line, raced.samples_us, strict=True)
+    }
+    winner = line[verdict.winner][0]
+    scope.store.promote(
+        scope.identity,
+        problem,
+        known.configs[winner],
+        us=medians[winner],
+        heuristic_us=medians.get(config_id(scope.task.candidates.heuristic), medians[winner]),
+        torch_us=torch_us,
+        limit_us=problem.least_bytes / rate.bytes_per_s * 1e6,
+        ratio_low=verdict.interval.low,
+        ratio_high=verdict.interval.high,
+        evidence={
+            "rounds_us": {
+                key: list(times) for (key, _), times in zip(line, raced.samples_us, strict=True)
+            },
+            "incumbent": line[0][0],
+        },
+    )
+
+
+def _line_up(scope: Scope, known: Known) -> list[str]:
+    """Config ids that race, the incumbent first: what is served now, else the heuristic's; then the
+    heuristic and the fastest."""
+    served = [
+        config_id(winner.config)
+        for winner in scope.store.winners(scope.identity)
+        if winner.problem.id == scope.task.problem.id
+    ]
+    heuristic = config_id(scope.task.candidates.heuristic)
+    wanted = [*served, heuristic, *known.ranked()[:FINALISTS]]
+    return [key for key in dict.fromkeys(wanted) if key in known.times]
+
+
+def _torch_us(scope: Scope) -> float:
+    """Median time of torch's linear, stored as evidence like any other."""
+    result = scope.worker.ask(Baseline(), TIMEOUT_S)
+    assert isinstance(result, Trialled)
+    median = statistics.median(result.samples_us)
+    scope.store.finish(
+        None,
+        MeasurementDraft(
+            identity=scope.identity,
+            problem=scope.task.problem,
+            config=None,
+            kind="torch",
+            outcome="ok",
+            us=median,
+            samples=result.samples_us,
+        ),
+    )
+    return median

@@ -1,0 +1,126 @@
+"""The tuner's side of a worker process that may die: start, ask with a time limit, kill, start
+again. What the worker does is worker.py."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import tempfile
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from humming.errors import HummingError
+from humming.spec.device import Device
+from tuner.messages import Answer, Request
+
+START_TIMEOUT_S = 60.0
+
+
+class WorkerLostError(HummingError):
+    """The worker died or was killed while it answered. `outcome` is "crashed" or "timeout"."""
+
+    def __init__(self, outcome: Literal["crashed", "timeout"], detail: str) -> None:
+        super().__init__(detail)
+        self.outcome: Literal["crashed", "timeout"] = outcome
+
+
+class Worker:
+    """A worker process for one device, started on first use and again after each loss.
+
+    A process of its own, not a thread or a fork: an illegal access must not take the tuner along,
+    and a GPU context does not survive a fork. `python -m tuner.worker` rather than
+    multiprocessing's spawn, which imports the caller's main module.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection | None = None
+        self._log: Path | None = None
+        self._reopen: Request | None = None
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def open(self, request: Request, timeout_s: float) -> Answer:
+        """`ask` for a request that sets up state; it is repeated when a lost worker is replaced."""
+        self._reopen = request
+        return self.ask(request, timeout_s)
+
+    def ask(self, request: Request, timeout_s: float) -> Answer:
+        """The worker's answer. Raises WorkerLostError where it dies or takes longer than
+        `timeout_s`."""
+        if self._process is None:
+            self._start()
+            if self._reopen is not None and self._reopen is not request:
+                self._exchange(self._reopen, START_TIMEOUT_S)
+        return self._exchange(request, timeout_s)
+
+    def close(self) -> None:
+        """End the worker; killing it is safe, since it keeps nothing."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._pipe is not None:
+            self._pipe.close()
+        if self._log is not None:
+            self._log.unlink(missing_ok=True)
+        self._process = self._pipe = self._log = None
+
+    def _start(self) -> None:
+        ours, theirs = Pipe()
+        with tempfile.NamedTemporaryFile(
+            prefix="humming-worker-", suffix=".log", delete=False
+        ) as log:
+            self._log = Path(log.name)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tuner.worker", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        theirs.close()
+        self._pipe = ours
+        self._exchange(self._device, START_TIMEOUT_S)
+
+    def _exchange(self, message: Request | Device, timeout_s: float) -> Answer:
+        assert self._pipe is not None  # _start() ran
+        try:
+            self._pipe.send(message)
+            if not self._pipe.poll(timeout_s):
+                self.close()
+                raise WorkerLostError("timeout", f"no answer within {timeout_s:.0f} s")
+            answer: Answer | HummingError = self._pipe.recv()
+        except (EOFError, OSError):
+            raise WorkerLostError("crashed", self._obituary()) from None
+        if isinstance(answer, HummingError):
+            raise answer
+        return answer
+
+    def _obituary(self) -> str:
+        process, log = self._process, self._log
+        how = "the worker closed its pipe"
+        if process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(5)
+                how = (
+                    f"the worker died by {signal.Signals(-code).name}"
+                    if code < 0
+                    else f"the worker ended with exit code {code}"
+                )
+        last = log.read_text(errors="replace").strip().splitlines()[-3:] if log else []
+        self.close()
+        return "; ".join([how, *last])

@@ -1,0 +1,87 @@
+"""What the tuner and its worker process say to each other: frozen dataclasses, pickled over a pipe.
+No behaviour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from humming.jit.cache import CompiledKernel
+
+from humming.spec.problem import Problem
+
+
+@dataclass(frozen=True)
+class Open:
+    """Make the tensors of `problem`, to be served over m in [m_low, m_high). Answered by Done."""
+
+    problem: Problem
+    m_low: int
+    m_high: int
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Verify, then time, one candidate on the open problem. Answered by Trialled.
+
+    `best_us` is the best time known: a clear loser is timed less.
+    """
+
+    kernel: CompiledKernel
+    block_m: int
+    best_us: float | None = None
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Time torch's own linear in the activation dtype on the open problem. Answered by Trialled."""
+
+
+@dataclass(frozen=True)
+class Race:
+    """Time several kernels in paired rounds, for at most `seconds`. Answered by Raced."""
+
+    kernels: tuple[CompiledKernel, ...]
+    rounds: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ReadLimit:
+    """Measure how fast the device reads memory. Answered by Rate."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """The request was carried out."""
+
+
+@dataclass(frozen=True)
+class Trialled:
+    """`outcome` is "ok", "wrong_result" or "launch_error"; `samples_us` is empty unless it is "ok".
+
+    `error` is the largest |error| in units of the bound of humming.reference.
+    """
+
+    outcome: Literal["ok", "wrong_result", "launch_error"]
+    samples_us: tuple[float, ...] = ()
+    error: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Raced:
+    """`samples_us[i][r]`: time of kernel i in round r."""
+
+    samples_us: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Bytes per second."""
+
+    bytes_per_s: float
+
+
+Request = Open | Trial | Baseline | Race | ReadLimit
+Answer = Done | Trialled | Raced | Rate

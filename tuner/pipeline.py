@@ -1,0 +1,111 @@
+"""The road, as code: one problem at a time from a config.json to a tuned table. Every stage lives
+in a file of its own.
+
+config.json -> Layer -> Problem -> SearchSpace -> KernelConfig -> KernelSource -> CompiledKernel
+            -> Verification -> Measurement -> record in the store -> TunedTable -> Dispatch ->
+            launch
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from humming.dispatch.tables import TunedTable, write_generation
+from humming.errors import UsageError
+from humming.jit.identity import here
+from humming.spec.device import Device
+from humming.spec.identity import Identity
+from search_spaces.load import load_spaces
+from tuner.budget import Budget
+from tuner.finals import hold_finals
+from tuner.isolation import Worker, WorkerLostError
+from tuner.messages import Open
+from tuner.progress import Watch
+from tuner.search import Scope, search
+from tuner.store.store import Store
+from tuner.tasks import Skipped, Task, make_tasks
+from tuner.workload import Workload, read_workload
+
+OPEN_TIMEOUT_S = 120.0
+SEARCH_SHARE = 0.75
+"""Part of a problem's time for the search; the rest is for the paired rounds of its finalists."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the user asked for."""
+
+    model: Path
+    device: Device
+    m_values: tuple[int, ...]
+    tp: int = 1
+    format: str | None = None
+    budget_s: float | None = None
+    resume: bool = False
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What came of it. `measured` counts the trials run now."""
+
+    workload: Workload
+    identity: Identity
+    tasks: list[Task]
+    skipped: list[Skipped]
+    measured: int
+    table: TunedTable | None
+
+
+def tune(job: Job, store: Store, tables: Path, budget: Budget, watch: Watch) -> Tuned:
+    """Settle every problem of the model that is not settled yet, then write the table that the
+    runtime reads.
+
+    What was proven stays where the run ends early, by Ctrl-C too: each trial is stored as it ends.
+    """
+    workload, tasks, skipped = plan(job)
+    identity = here(job.device)
+    settled = {} if job.resume else store.settled(identity)
+    open_tasks = [task for task in tasks if task.problem.id not in settled]
+    measured = 0
+    with Worker(job.device) as worker, watch.running(len(tasks), len(tasks) - len(open_tasks)):
+        for done, task in enumerate(open_tasks):
+            if budget.over:
+                break
+            share = budget.share(1.0, len(open_tasks) - done)
+            measured += settle(Scope(task, identity, store, worker, watch), share)
+    entries = store.table_entries()
+    table = write_generation(entries, tables) if entries else None
+    return Tuned(workload, identity, tasks, skipped, measured, table)
+
+
+def settle(scope: Scope, budget: Budget) -> int:
+    """Settle one problem within `budget`; returns how many trials ran. No candidate, however bad,
+    ends the tuning."""
+    task = scope.task
+    scope.watch.problem(task)
+    try:
+        scope.worker.open(Open(task.problem, task.m_low, task.m_high), OPEN_TIMEOUT_S)
+    except WorkerLostError as lost:
+        scope.watch.note(f"n={task.problem.n} k={task.problem.k}: {lost}; left for another run")
+        return 0
+    known, reason = search(scope, budget.share(SEARCH_SHARE, 1.0))
+    hold_finals(scope, known, budget)
+    scope.store.settle(scope.identity, task.problem, reason, known.measured)
+    return known.measured
+
+
+def plan(job: Job) -> tuple[Workload, list[Task], list[Skipped]]:
+    """The part of the road before anything runs. Raises UsageError where nothing is left to
+    tune."""
+    workload = read_workload(job.model, job.tp, job.format)
+    if not workload.problems:
+        raise UsageError(
+            f"{os.fspath(job.model)} quantizes no layer; name a format for its 16-bit layers, for "
+            "example --format int4g128"
+        )
+    tasks, skipped = make_tasks(workload, job.m_values, job.device, load_spaces())
+    if not tasks:
+        raise UsageError(skipped[0].reason)
+    return workload, tasks, skipped

@@ -1,0 +1,63 @@
+"""Promotion: which config is served, decided from paired samples alone. Pure functions; nothing is
+timed or stored here."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MIN_EFFECT = 0.02
+"""A challenger must be at least this much faster than the incumbent, at the upper end of its
+interval."""
+
+_RESAMPLES = 400
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A ratio of times with its 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The index of the config to serve, and its ratio to the incumbent (index 0)."""
+
+    winner: int
+    interval: Interval
+
+
+def paired_ratio(challenger: Sequence[float], incumbent: Sequence[float]) -> Interval:
+    """Median over rounds of challenger / incumbent, with a bootstrap interval over rounds.
+
+    Both sides hold one time per round, in the same order, so that drift of the clock cancels within
+    a round. Source: Efron and Tibshirani, An Introduction to the Bootstrap, 1993 (percentile
+    interval). The seed is fixed: the same samples always give the same verdict.
+    """
+    ratios = [c / i for c, i in zip(challenger, incumbent, strict=True)]
+    draw = random.Random(0)
+    medians = sorted(
+        statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(_RESAMPLES)
+    )
+    cut = int(0.025 * _RESAMPLES)
+    return Interval(statistics.median(ratios), medians[cut], medians[-1 - cut])
+
+
+def decide(rounds: Sequence[Sequence[float]]) -> Verdict:
+    """Which of several configs to serve. `rounds[i][r]` is the time of config i in round r; config
+    0 is the incumbent.
+
+    A challenger wins only where the whole interval of its ratio lies under 1 - MIN_EFFECT; among
+    those the least median ratio wins. Inside noise the incumbent stays.
+    """
+    best, best_interval = 0, Interval(1.0, 1.0, 1.0)
+    for index in range(1, len(rounds)):
+        interval = paired_ratio(rounds[index], rounds[0])
+        if interval.high < 1.0 - MIN_EFFECT and interval.ratio < best_interval.ratio:
+            best, best_interval = index, interval
+    return Verdict(best, best_interval)

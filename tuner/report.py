@@ -1,0 +1,148 @@
+"""Reports: the result of a tuning as JSON by the contract, and as a table. Reads winners; decides
+nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from humming.spec.config import config_from_dict, config_to_dict
+from tuner.pipeline import Tuned
+from tuner.store.records import Winner
+from tuner.store.store import Store
+from tuner.tasks import Task
+
+
+def to_json(tuned: Tuned, store: Store) -> dict[str, Any]:
+    """The main job's `--json`. `ms_per_token` sums count x time over the layers at the smallest m,
+    divided by that m; None where a problem has no time yet."""
+    winners = {winner.problem.id: winner for winner in store.winners(tuned.identity)}
+    settled = store.settled(tuned.identity)
+    return {
+        "model": tuned.workload.model,
+        "device": tuned.identity.device.name,
+        "measured": tuned.measured,
+        "settled": sum(task.problem.id in settled for task in tuned.tasks),
+        "problems": [_row(task, winners.get(task.problem.id)) for task in tuned.tasks],
+        "skipped": [
+            {
+                "layers": list(skip.group.layers),
+                "n": skip.group.n,
+                "k": skip.group.k,
+                "reason": skip.reason,
+            }
+            for skip in tuned.skipped
+        ],
+        "ms_per_token": ms_per_token(tuned.tasks, winners),
+        "table": None if tuned.table is None or tuned.table.path is None else str(tuned.table.path),
+        "warnings": list(tuned.workload.warnings),
+    }
+
+
+def _row(task: Task, winner: Winner | None) -> dict[str, Any]:
+    group = task.group
+    return {
+        "op": group.op,
+        "n": group.n,
+        "k": group.k,
+        "count": group.count,
+        "experts": group.experts,
+        "top_k": group.top_k,
+        "format": group.format,
+        "layers": list(group.layers),
+        "m": task.problem.m,
+        "config": config_to_dict(winner.config if winner else task.candidates.heuristic),
+        "family": (winner.config if winner else task.candidates.heuristic).family,
+        "us": winner.us if winner else None,
+        "heuristic_us": winner.heuristic_us if winner else None,
+        "torch_us": winner.torch_us if winner else None,
+        "limit_us": winner.limit_us if winner else None,
+        "source": source(task, winner),
+    }
+
+
+def source(task: Task, winner: Winner | None) -> str:
+    """Where the served config comes from: "tuned", "heuristic" (proven to be the best known), or
+    "untuned"."""
+    if winner is None:
+        return "untuned"
+    return "heuristic" if winner.config == task.candidates.heuristic else "tuned"
+
+
+def ms_per_token(tasks: list[Task], winners: dict[str, Winner]) -> dict[str, float | None]:
+    """Milliseconds in the model's tuned linear layers for one token, at the smallest m."""
+    m = min(task.problem.m for task in tasks)
+    rows = [
+        (task.group.count, winners.get(task.problem.id)) for task in tasks if task.problem.m == m
+    ]
+    if any(winner is None for _, winner in rows):
+        return {"tuned": None, "heuristic": None, "torch": None}
+    return {
+        name: sum(count * getattr(winner, field) for count, winner in rows) / 1e3 / m
+        for name, field in (("tuned", "us"), ("heuristic", "heuristic_us"), ("torch", "torch_us"))
+    }
+
+
+def print_table(report: dict[str, Any], console: Console) -> None:
+    """The report for a person."""
+    table = Table(title=f"{report['model']} on {report['device']}", title_justify="left")
+    for name, right in (
+        ("layer", False),
+        ("n", True),
+        ("k", True),
+        ("m", True),
+        ("config", False),
+        ("µs", True),
+        ("heuristic µs", True),
+        ("torch µs", True),
+        ("of memory limit", True),
+        ("source", False),
+    ):
+        table.add_column(name, justify="right" if right else "left")
+    for row in report["problems"]:
+        share = f"{row['limit_us'] / row['us']:.0%}" if row["us"] else "-"
+        table.add_row(
+            ", ".join(row["layers"]),
+            str(row["n"]),
+            str(row["k"]),
+            str(row["m"]),
+            _config(row["config"]),
+            _us(row["us"]),
+            _us(row["heuristic_us"]),
+            _us(row["torch_us"]),
+            share,
+            row["source"],
+        )
+    console.print(table)
+    for skip in report["skipped"]:
+        console.print(
+            f"skipped {', '.join(skip['layers'])} (n={skip['n']}, k={skip['k']}): {skip['reason']}"
+        )
+    for warning in report["warnings"]:
+        console.print(f"warning: {warning}")
+    _print_summary(report, console)
+
+
+def _print_summary(report: dict[str, Any], console: Console) -> None:
+    ms = report["ms_per_token"]
+    if ms["tuned"] is not None:
+        console.print(
+            f"{ms['tuned']:.2f} ms a token in linear layers (torch {ms['torch']:.2f}, heuristic "
+            f"{ms['heuristic']:.2f})"
+        )
+    open_problems = len(report["problems"]) - report["settled"]
+    if report["measured"] == 0 and open_problems == 0:
+        console.print("measured nothing: every problem is settled (--continue searches on)")
+    else:
+        left = f", {open_problems} not reached: run again" if open_problems else ""
+        console.print(f"measured {report['measured']} candidates{left}")
+
+
+def _config(values: dict[str, Any]) -> str:
+    return str(config_from_dict(values))
+
+
+def _us(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"

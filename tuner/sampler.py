@@ -1,0 +1,109 @@
+"""Sampler: proposes the next candidate of one problem. The only doorway to Optuna, which proposes
+and remembers nothing: its in-memory study is rebuilt from evidence."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.trial import TrialState
+
+from humming.spec.config import KernelConfig, config_from_dict, config_id, config_to_dict
+
+_INFEASIBLE_US = 1e12  # ranked by the constraint, so the value only has to exist
+_DUPLICATES = (
+    20  # proposals seen before or illegal, after which an untried legal candidate is drawn
+)
+
+
+class Sampler:
+    """Ask/tell over the legal configs of one problem. Nothing is proposed twice.
+
+    `legal` maps config id -> config; `parameters` are the choices of the search space; `seeds` are
+    proposed first, in order.
+    """
+
+    def __init__(
+        self,
+        legal: dict[str, KernelConfig],
+        parameters: dict[str, tuple[Any, ...]],
+        seeds: Iterable[KernelConfig],
+        seed: int = 0,
+    ) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._legal = legal
+        self._family = next(iter(legal.values())).family
+        self._choices = {
+            name: CategoricalDistribution(values) for name, values in parameters.items()
+        }
+        self._draw = random.Random(seed)
+        self._study = optuna.create_study(
+            sampler=optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=8)
+        )
+        self._seeds = [config for config in seeds if config_id(config) in legal]
+        self._tried: set[str] = set()
+        self._trials: dict[str, optuna.trial.Trial] = {}
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every legal candidate was proposed or known."""
+        return len(self._tried) >= len(self._legal)
+
+    def know(self, config: KernelConfig, us: float | None) -> None:
+        """Take evidence of an earlier run: a time, or None for a candidate that failed. It is not
+        proposed again."""
+        self._tried.add(config_id(config))
+        if us is not None:
+            self._learn(config, us)
+
+    def ask(self) -> KernelConfig | None:
+        """The next candidate, or None where all were proposed."""
+        while self._seeds:
+            config = self._seeds.pop(0)
+            if config_id(config) not in self._tried:
+                return self._propose(config, None)
+        for _ in range(_DUPLICATES):
+            if self.exhausted:
+                return None
+            trial = self._study.ask(self._choices)
+            config = config_from_dict({"family": self._family, **trial.params})
+            if config_id(config) not in self._legal:
+                trial.set_constraint("legal", 1.0)
+                self._study.tell(trial, _INFEASIBLE_US)
+            elif config_id(config) in self._tried:
+                self._study.tell(trial, state=TrialState.FAIL)
+            else:
+                return self._propose(config, trial)
+        untried = [key for key in self._legal if key not in self._tried]
+        return self._propose(self._legal[self._draw.choice(untried)], None) if untried else None
+
+    def tell(self, config: KernelConfig, us: float | None) -> None:
+        """The result of a proposed candidate; None where it failed."""
+        trial = self._trials.pop(config_id(config), None)
+        if trial is None:
+            if us is not None:
+                self._learn(config, us)
+        elif us is None:
+            self._study.tell(trial, state=TrialState.FAIL)
+        else:
+            self._study.tell(trial, us)
+
+    def _propose(self, config: KernelConfig, trial: optuna.trial.Trial | None) -> KernelConfig:
+        self._tried.add(config_id(config))
+        if trial is not None:
+            self._trials[config_id(config)] = trial
+        return config
+
+    def _learn(self, config: KernelConfig, us: float) -> None:
+        params = {k: v for k, v in config_to_dict(config).items() if k in self._choices}
+        # A heuristic may lie off the space's grid: a categorical cannot hold it, so it teaches
+        # nothing.
+        if all(params[name] in self._choices[name].choices for name in self._choices):
+            self._study.add_trial(
+                optuna.trial.create_trial(
+                    params=params, distributions=dict(self._choices), value=us
+                )
+            )

@@ -1,0 +1,176 @@
+"""The search of one problem: propose, compile, verify, time, store. Who wins is decided in
+finals.py."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+from humming.jit.cache import CompiledKernel
+
+from humming.errors import CompileError
+from humming.spec.config import KernelConfig, config_id
+from humming.spec.identity import Identity
+from tuner.budget import Budget
+from tuner.compile_pool import compile_all, cores
+from tuner.isolation import Worker, WorkerLostError
+from tuner.messages import Trial, Trialled
+from tuner.progress import Watch
+from tuner.sampler import Sampler
+from tuner.store.records import MeasurementDraft, Outcome
+from tuner.store.store import Store
+from tuner.tasks import Task
+
+TRIAL_TIMEOUT_S = 60.0
+MIN_TRIALS = 16
+PATIENCE = 12
+"""A problem is settled by rule after MIN_TRIALS trials of which the last PATIENCE brought
+nothing."""
+
+BETTER = 0.99
+"""A time under BETTER x the best is news; less is noise."""
+
+
+@dataclass
+class Scope:
+    """What every step of one problem's tuning works with."""
+
+    task: Task
+    identity: Identity
+    store: Store
+    worker: Worker
+    watch: Watch
+
+
+@dataclass
+class Known:
+    """Times of this problem's candidates, from this run and from earlier evidence. `measured`
+    counts this run's trials."""
+
+    times: dict[str, float] = field(default_factory=dict)
+    configs: dict[str, KernelConfig] = field(default_factory=dict)
+    measured: int = 0
+    since_news: int = 0
+
+    @property
+    def best_us(self) -> float | None:
+        """The least time, or None."""
+        return min(self.times.values(), default=None)
+
+    def ranked(self) -> list[str]:
+        """Config ids from fastest to slowest."""
+        return sorted(self.times, key=lambda key: self.times[key])
+
+    def learn(self, config: KernelConfig, us: float) -> None:
+        """Take the time of a candidate that passed."""
+        news = self.best_us is None or us < self.best_us * BETTER
+        self.since_news = 0 if news else self.since_news + 1
+        self.times[config_id(config)] = us
+        self.configs[config_id(config)] = config
+
+
+def search(scope: Scope, budget: Budget) -> tuple[Known, str]:
+    """Search until all is tried ("exhausted"), nothing new comes ("rule") or the budget ends
+    ("budget").
+
+    The heuristic's config is always measured, whatever the budget: it is the incumbent of the
+    finals.
+    """
+    known = Known()
+    sampler = _sampler(scope, known)
+    heuristic = scope.task.candidates.heuristic
+    if config_id(heuristic) not in known.times:
+        sampler.know(heuristic, None)
+        _run([heuristic], scope, known, sampler)
+    while True:
+        if sampler.exhausted:
+            return known, "exhausted"
+        if budget.over:
+            return known, "budget"
+        if len(known.times) >= MIN_TRIALS and known.since_news >= PATIENCE:
+            return known, "rule"
+        batch = [config for config in (sampler.ask() for _ in range(cores())) if config]
+        _run(batch, scope, known, sampler)
+
+
+def _sampler(scope: Scope, known: Known) -> Sampler:
+    """A sampler that knows this problem's evidence and starts from winners of the nearest
+    problems."""
+    problem, store = scope.task.problem, scope.store
+    legal = scope.task.candidates.configs
+    near = sorted(
+        (w for w in store.winners(scope.identity) if w.problem.m == problem.m),
+        key=lambda w: abs(w.problem.n * w.problem.k - problem.n * problem.k),
+    )
+    sampler = Sampler(legal, scope.task.candidates.space.parameters, [w.config for w in near])
+    for past in store.measurements(scope.identity, problem):
+        if past.config is not None and config_id(past.config) in legal:
+            sampler.know(past.config, past.us)
+            if past.us is not None:
+                known.learn(past.config, past.us)
+    for problem_id, key in store.quarantined(scope.identity):
+        if problem_id == problem.id and key in legal:
+            sampler.know(legal[key], None)
+    known.since_news = 0
+    return sampler
+
+
+def _run(batch: list[KernelConfig], scope: Scope, known: Known, sampler: Sampler) -> None:
+    """Compile a batch on all cores, then verify and time it alone: a compiler beside it would
+    disturb a CPU's timing."""
+    kernels = compile_all(batch, scope.task.problem, scope.identity.device)
+    for config, kernel in zip(batch, kernels, strict=True):
+        draft = _trial(config, kernel, scope, known.best_us)
+        known.measured += 1
+        if draft.us is not None:
+            known.learn(config, draft.us)
+        sampler.tell(config, draft.us)
+        scope.watch.trial(config, draft.outcome, draft.us)
+
+
+def _trial(
+    config: KernelConfig,
+    kernel: CompiledKernel | CompileError,
+    scope: Scope,
+    best_us: float | None,
+) -> MeasurementDraft:
+    """One candidate's outcome, stored. `in_flight` is written before the launch, so that a crash
+    leaves a name."""
+    problem, store = scope.task.problem, scope.store
+    if isinstance(kernel, CompileError):
+        draft = _draft(scope, config, "compile_error", detail=str(kernel))
+        store.finish(None, draft)
+        return draft
+    ticket = store.begin(scope.identity, problem, config)
+    try:
+        result = scope.worker.ask(Trial(kernel, config.block_m, best_us), TRIAL_TIMEOUT_S)
+        assert isinstance(result, Trialled)
+        draft = _draft(
+            scope,
+            config,
+            result.outcome,
+            us=statistics.median(result.samples_us) if result.samples_us else None,
+            samples=result.samples_us,
+            error=result.error,
+            detail=result.detail,
+            compile_s=kernel.compile_s,
+        )
+    except WorkerLostError as lost:
+        draft = _draft(scope, config, lost.outcome, detail=str(lost), compile_s=kernel.compile_s)
+    except KeyboardInterrupt:
+        store.abandon(ticket)  # the user's doing, not the candidate's
+        raise
+    store.finish(ticket, draft)
+    return draft
+
+
+def _draft(scope: Scope, config: KernelConfig, outcome: Outcome, **shown: Any) -> MeasurementDraft:
+    return MeasurementDraft(
+        identity=scope.identity,
+        problem=scope.task.problem,
+        config=config,
+        outcome=outcome,
+        kind="heuristic" if config == scope.task.candidates.heuristic else "candidate",
+        **shown,
+    )

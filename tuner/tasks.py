@@ -1,0 +1,83 @@
+"""From a workload to the problems that can be tuned on a device, and those that cannot, with the
+rule. Times and stores nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from humming.dispatch.intervals import serve_intervals
+from humming.errors import LegalityError, UsageError
+from humming.spec.device import Device
+from humming.spec.problem import M_END, Problem
+from search_spaces.model import SearchSpace
+from tuner.candidates import Candidates, legal_candidates
+from tuner.workload import LayerGroup, Workload
+
+
+@dataclass(frozen=True)
+class Task:
+    """One problem to settle: the layers that ask for it, its candidates, and the m that its winner
+    will serve."""
+
+    group: LayerGroup
+    problem: Problem
+    candidates: Candidates
+    m_low: int
+    m_high: int
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Layers that no family can run on this device, with the rule's sentence."""
+
+    group: LayerGroup
+    reason: str
+
+
+def parse_m(text: str) -> tuple[int, ...]:
+    """Sorted distinct token counts of "1,16,256". Raises UsageError unless each is in 1 .. 2**31 -
+    1."""
+    try:
+        values = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        values = [0]
+    if not values or values[0] < 1 or values[-1] >= M_END:
+        raise UsageError(
+            "--m must be whole numbers with `1 <= m < 2**31`, separated by commas, but got "
+            f"'{text}'; write --m 1,16,256"
+        )
+    return tuple(values)
+
+
+def make_tasks(
+    workload: Workload,
+    m_values: tuple[int, ...],
+    device: Device,
+    spaces: tuple[SearchSpace, ...],
+) -> tuple[list[Task], list[Skipped]]:
+    """A task for each layer group and m, small m first as decode counts most; and the groups that
+    cannot run here."""
+    spans = {m: (low, high) for low, high, m, _ in serve_intervals((m, None) for m in m_values)}
+    tasks: list[Task] = []
+    skipped: list[Skipped] = []
+    for m in m_values:
+        for group in workload.problems:
+            problem = Problem(
+                format=group.format,
+                n=group.n,
+                k=group.k,
+                m=m,
+                activation_dtype=workload.dtype,
+                output_dtype=workload.dtype,
+                op=group.op,
+                experts=group.experts,
+                top_k=group.top_k,
+            )
+            try:
+                candidates = legal_candidates(problem, device, spaces)
+            except LegalityError as error:
+                if m == m_values[0]:
+                    skipped.append(Skipped(group, str(error)))
+                continue
+            tasks.append(Task(group, problem, candidates, *spans[m]))
+    return tasks, skipped

@@ -1,0 +1,131 @@
+"""Verification: a candidate computes the right numbers over the m that it will serve, and writes
+nothing else. No timing here.
+
+Every check runs on fresh random data, into poisoned outputs between canaries, twice, against
+float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from humming.quantize.layout import PackedWeight, pack
+from humming.quantize.tensor import QuantizedTensor
+from humming.reference import error_bound, matmul_float64
+from humming.spec.problem import Problem
+
+DISTINCT_ROWS = 32
+_GUARD = 256
+_ROWS_OF_W = 1024
+_TWIN_ROWS = 512
+
+Launch = Callable[[torch.Tensor, PackedWeight, torch.Tensor | None, torch.Tensor], None]
+"""(x[m, k], packed weight, bias[n] or None, out[m, n]) -> None"""
+
+
+class WrongResultError(Exception):
+    """A candidate's numbers or its writes are wrong; the message says where. It never leaves the
+    worker."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One weight with float64 answers for DISTINCT_ROWS rows of x; any m repeats those rows in a
+    shuffled order."""
+
+    quantized: QuantizedTensor
+    packed: PackedWeight
+    bias: torch.Tensor | None
+    rows: torch.Tensor
+    expected: torch.Tensor
+    bound: torch.Tensor
+
+
+def make_case(problem: Problem, n: int, seed: int) -> Case:
+    """A random case of `problem` with n rows of w: codes over their whole range, scales and x over
+    several binades."""
+    draw = torch.Generator().manual_seed(seed)
+    dtype, out_dtype = float_type(problem.activation_dtype), float_type(problem.output_dtype)
+    low, high = problem.quant.weight.dtype.integer_range
+    codes = torch.randint(low, high + 1, (n, problem.k), generator=draw, dtype=torch.int8)
+    groups = problem.quant.weight.groups(problem.k)
+    scales = (torch.rand((n, groups), generator=draw) + 0.25) / 64
+    quantized = QuantizedTensor(problem.format, codes, scales.to(dtype))
+    rows = torch.randn((DISTINCT_ROWS, problem.k), generator=draw)
+    rows = (rows * torch.exp2(torch.randint(-4, 5, (DISTINCT_ROWS, 1), generator=draw))).to(dtype)
+    bias = torch.randn(n, generator=draw).to(dtype) if problem.bias else None
+    expected, bound = [], []
+    for part in range(0, n, _ROWS_OF_W):
+        q = QuantizedTensor(
+            problem.format,
+            codes[part : part + _ROWS_OF_W],
+            quantized.scales[part : part + _ROWS_OF_W],
+        )
+        b = None if bias is None else bias[part : part + _ROWS_OF_W]
+        expected.append(matmul_float64(rows, q, b))
+        bound.append(error_bound(rows, q, out_dtype, b))
+    return Case(
+        quantized,
+        pack(quantized, problem.layout),
+        bias,
+        rows,
+        torch.cat(expected, 1),
+        torch.cat(bound, 1),
+    )
+
+
+def twin_rows(n: int) -> int:
+    """Rows of w for checking many m cheaply: the same tail as n (tiles have at most 128 rows),
+    several tiles long."""
+    return n if n <= _TWIN_ROWS + 128 else _TWIN_ROWS + n % 128
+
+
+def sizes_to_check(m: int, m_low: int, m_high: int, block_m: int) -> list[int]:
+    """Values of m in [m_low, m_high): both ends, the anchor, and one less and more than whole
+    tiles."""
+    wanted = {m_low, m, m_high - 1, m + 1, block_m - 1, block_m + 1, 2 * block_m + 1}
+    return sorted(value for value in wanted if m_low <= value < m_high)
+
+
+def check(launch: Launch, case: Case, m: int, seed: int) -> float:
+    """Largest |error| in units of its bound over all m x n outputs. Raises WrongResultError."""
+    draw = torch.Generator().manual_seed(seed)
+    order = torch.arange(m) % DISTINCT_ROWS
+    order = order[torch.randperm(m, generator=draw)]
+    x = case.rows[order].contiguous()
+    first = _run(launch, case, x)
+    again = _run(launch, case, x)
+    if not torch.equal(first.view(torch.uint8), again.view(torch.uint8)):
+        raise WrongResultError(f"two runs differ at m={m}")
+    if m == 0:
+        return 0.0
+    error = (first.to(torch.float64) - case.expected[order]).abs() / case.bound[order]
+    worst = float(error.nan_to_num(nan=float("inf")).max())
+    if worst > 1.0:
+        row, column = divmod(int(error.nan_to_num(nan=float("inf")).argmax()), error.shape[1])
+        raise WrongResultError(
+            f"m={m}: out[{row}, {column}] is {float(first[row, column])!r}, expected "
+            f"{float(case.expected[order][row, column])!r} (error {worst:.3g} x its bound)"
+        )
+    return worst
+
+
+def _run(launch: Launch, case: Case, x: torch.Tensor) -> torch.Tensor:
+    """`out[m, n]` of one launch into a poisoned buffer between canaries."""
+    m, n = x.shape[0], case.packed.n
+    buffer = torch.full((m * n + 2 * _GUARD,), float("nan"), dtype=x.dtype)
+    before = buffer.clone()
+    out = buffer[_GUARD : _GUARD + m * n].view(m, n)
+    launch(x, case.packed, case.bias, out)
+    for side in (slice(0, _GUARD), slice(_GUARD + m * n, None)):
+        if not torch.equal(buffer[side].view(torch.uint8), before[side].view(torch.uint8)):
+            raise WrongResultError(f"wrote outside its output at m={m}")
+    return out.clone()
+
+
+def float_type(name: str) -> torch.dtype:
+    """torch's type for fp32, bf16 or fp16."""
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
