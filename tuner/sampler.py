@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import optuna
-from optuna.distributions import CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import TrialState
 
 from humming.spec.config import KernelConfig, config_from_dict, config_id, config_to_dict
@@ -36,9 +36,10 @@ class Sampler:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._legal = legal
         self._family = next(iter(legal.values())).family
-        self._choices = {
+        self._choices: dict[str, BaseDistribution] = {
             name: CategoricalDistribution(values) for name, values in parameters.items()
         }
+        self._parameters = parameters
         self._draw = random.Random(seed)
         self._study = optuna.create_study(
             sampler=optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=8)
@@ -101,7 +102,7 @@ class Sampler:
         params = {k: v for k, v in config_to_dict(config).items() if k in self._choices}
         # A heuristic may lie off the space's grid: a categorical cannot hold it, so it teaches
         # nothing.
-        if all(params[name] in self._choices[name].choices for name in self._choices):
+        if all(params[name] in choices for name, choices in self._parameters.items()):
             self._study.add_trial(
                 optuna.trial.create_trial(
                     params=params, distributions=dict(self._choices), value=us

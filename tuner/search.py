@@ -18,7 +18,7 @@ from tuner.isolation import Worker, WorkerLostError
 from tuner.messages import Trial, Trialled
 from tuner.progress import Watch
 from tuner.sampler import Sampler
-from tuner.store.records import MeasurementDraft, Outcome
+from tuner.store.records import MeasurementDraft, Outcome, Reason
 from tuner.store.store import Store
 from tuner.tasks import Task
 
@@ -70,7 +70,7 @@ class Known:
         self.configs[config_id(config)] = config
 
 
-def search(scope: Scope, budget: Budget) -> tuple[Known, str]:
+def search(scope: Scope, budget: Budget) -> tuple[Known, Reason]:
     """Search until all is tried ("exhausted"), nothing new comes ("rule") or the budget ends
     ("budget").
 

@@ -121,10 +121,11 @@ class Bench:
         size = self._workspace_bytes(kernel, self._problem.m, self._problem.n)
         workspace = torch.empty(size, dtype=torch.uint8)
         bias, x, out, threads = self._case.bias, self._x, self._out, self._threads
-        return [
-            lambda packed=packed: kernel.launch(x, packed, bias, out, workspace, threads)
-            for packed in self._weights
-        ]
+
+        def call(packed: PackedWeight) -> Callable[[], object]:
+            return lambda: kernel.launch(x, packed, bias, out, workspace, threads)
+
+        return [call(packed) for packed in self._weights]
 
     def _workspace_bytes(self, kernel: LoadedKernel, m: int, n: int) -> int:
         return kernel.workspace_bytes(m, n, self._problem.k, self._threads)

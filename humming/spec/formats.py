@@ -3,11 +3,11 @@ is in legality.py.
 
 Grammar, `<weight>[-<activation>]`; without an activation it is the module's own fp16, bf16 or fp32:
 
-    int<b>[g<G>]  uint<b>[g<G>](z|zf)      integers; per channel or groups of G; integer or float
-                  zero points
+    int<b>[g<G>]  uint<b>[g<G>](z|zf)      integers per channel or in groups of G; integer or float
+                                           zero points
     fp<b>e<E>m<M>[t|g<G>|b<B>]             floats; per channel, tensor, groups of G, or B x B blocks
-    mxfp4 mxfp6e2m3 mxfp6e3m2 mxfp8e4m3 mxfp8e5m2 mxint8      blocks of 32, e8m0 scales (OCP MX
-    v1.0)
+    mxfp4 mxfp6e2m3 mxfp6e3m2 mxfp8e4m3 mxfp8e5m2 mxint8
+                                           blocks of 32, e8m0 scales (OCP MX v1.0)
     nvfp4                                  groups of 16, fp8e4m3 scales under one fp32 scale
 
 An activation is quantized per token and dynamically unless it says otherwise: `t` is static per
