@@ -1,0 +1,80 @@
+"""Quantization: which format each of a checkpoint's modules is stored in. How tools spell it is in
+methods.py and its like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from humming.errors import FormatError
+from humming.spec.formats import QuantFormat
+from tuner.workload.quantization.names import NameList
+from tuner.workload.values import fault
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a quantization was found: the object `values` under `key` ("" for a whole file) of the
+    file called `file`.
+    """
+
+    file: str
+    key: str
+    values: dict[str, Any]
+
+    def path(self, key: str) -> str:
+        """`key` as messages name it."""
+        return f"{self.key}.{key}" if self.key else key
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How a module is stored: a format's name, and whether k is permuted by activation (GPTQ's
+    desc_act with groups).
+    """
+
+    format: str
+    act_order: bool = False
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """Ordered rules, then a default. A scheme of None means that the module is kept in the model's
+    own float type.
+    """
+
+    rules: tuple[tuple[NameList, Scheme | None], ...]
+    default: Scheme | None
+
+    def scheme(self, names: Sequence[str]) -> Scheme | None:
+        """The scheme of the module that goes by any of `names`; the first rule that means it
+        decides.
+        """
+        for listed, scheme in self.rules:
+            if listed.matches(names):
+                return scheme
+        return self.default
+
+
+def checked(format: str, source: Source, key: str) -> str:
+    """`format`; ModelError where no format is called so, since the values under `key` do not go
+    together.
+    """
+    try:
+        return str(QuantFormat.parse(format))
+    except FormatError:
+        expected = "a quantization that a format name can express"
+        raise fault(source.file, source.path(key), expected, format, ADVICE) from None
+
+
+def integer_format(bits: int, group_size: int | None, symmetric: bool) -> str:
+    """int4g128, or uint4g128z with zero points; a group size of None or -1 means one scale per
+    channel.
+    """
+    groups = "" if group_size is None or group_size == -1 else f"g{group_size}"
+    return f"int{bits}{groups}" if symmetric else f"uint{bits}{groups}z"
+
+
+ADVICE = "correct the file, or plan the unquantized model with --format"
