@@ -1,0 +1,49 @@
+"""The names that constraints may use besides a space's parameters: one table, no parsing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from humming.spec.device import CODE_PATH_FLAGS, Device
+from humming.spec.problem import Problem
+
+
+@dataclass(frozen=True)
+class ContextName:
+    """A name's meaning, and its value for a problem on a device."""
+
+    meaning: str
+    value: Callable[[Problem, Device], int]
+
+
+def _has(code_path: str) -> ContextName:
+    flags = ", ".join(CODE_PATH_FLAGS[code_path])
+    return ContextName(
+        f"1 where the CPU runs code path {code_path} ({flags}), else 0",
+        lambda _, d: int(d.kind == "cpu" and d.supports(code_path)),
+    )
+
+
+NAMES: dict[str, ContextName] = {
+    "m": ContextName("tokens: rows of x", lambda p, _: p.m),
+    "n": ContextName("out_features: rows of w", lambda p, _: p.n),
+    "k": ContextName("in_features: columns of w", lambda p, _: p.k),
+    "threads": ContextName(
+        "threads that a kernel may use; 0 on a GPU", lambda _, d: d.threads or 0
+    ),
+    "cache_bytes": ContextName(
+        "last-level cache in bytes; 0 if unknown", lambda _, d: d.cache_bytes
+    ),
+    "l2_bytes": ContextName(
+        "L2 cache of one CPU core in bytes; 0 if unknown", lambda _, d: d.l2_bytes_per_core or 0
+    ),
+    "sm_count": ContextName("multiprocessors of a GPU; 0 on a CPU", lambda _, d: d.sm_count or 0),
+    "has_avx2": _has("avx2"),
+    "has_avx512": _has("avx512"),
+}
+
+
+def context_of(problem: Problem, device: Device) -> dict[str, int]:
+    """The value of every name of NAMES for `problem` on `device`."""
+    return {name: entry.value(problem, device) for name, entry in NAMES.items()}
