@@ -1,4 +1,4 @@
-"""QuantizedTensor: canonical codes and scales of a weight, and how to make one. Packing: layout.py."""
+"""QuantizedTensor: canonical codes and scales of a weight, and how to make one. No layouts."""
 
 from __future__ import annotations
 

@@ -1,0 +1,146 @@
+"""The system's C++ compiler: find it, run it once on one source. Keys and caching are cache.py."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from humming.errors import CompileError, CompilerNotFoundError
+from humming.jit.source import INCLUDE_DIR, KernelSource
+
+BASE_FLAGS = (
+    "-O3",
+    "-std=c++17",
+    "-shared",
+    "-fPIC",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-ffp-contract=off",
+    "-pthread",
+)
+"""Flags of every compilation. Never -march=native: a kernel may run only what its code path
+names."""
+
+_WRAPPERS = ("ccache", "sccache", "distcc")
+_STDERR_LINES = 12
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler: `name` is "g++" or "clang++", `version` the first line that it prints about
+    itself."""
+
+    path: str
+    name: str
+    version: str
+
+
+def find_compiler() -> Compiler:
+    """HUMMING_CXX, CXX, c++, g++ or clang++: the first that is there and runs.
+
+    Raises CompilerNotFoundError where none is, or where HUMMING_CXX names one that does not run.
+    """
+    explicit = os.environ.get("HUMMING_CXX")
+    if explicit:
+        compiler = _described(explicit)
+        if compiler is None:
+            raise CompilerNotFoundError(
+                f"HUMMING_CXX must name a C++ compiler that runs, but got '{explicit}'; "
+                f"install it or unset HUMMING_CXX"
+            )
+        return compiler
+    for command in (os.environ.get("CXX"), "c++", "g++", "clang++"):
+        compiler = _described(command) if command else None
+        if compiler:
+            return compiler
+    raise CompilerNotFoundError("no C++ compiler found; install g++ or clang++, or set HUMMING_CXX")
+
+
+def compile_source(source: KernelSource, compiler: Compiler, timeout_s: float = 60) -> bytes:
+    """The shared library made of `source`.
+
+    Raises CompileError with the compiler's last lines where it refuses, is killed, or takes longer
+    than `timeout_s`.
+    """
+    with tempfile.TemporaryDirectory(prefix="humming-") as folder:
+        (Path(folder) / "kernel.cpp").write_text(source.text)
+        command = [compiler.path, *BASE_FLAGS, *source.flags, "-I", str(INCLUDE_DIR)]
+        _run([*command, "-o", "kernel.so", "kernel.cpp"], folder, timeout_s)
+        try:
+            return (Path(folder) / "kernel.so").read_bytes()
+        except OSError as error:
+            raise CompileError(f"{compiler.path} reported success but wrote no library") from error
+
+
+def _described(command: str) -> Compiler | None:
+    try:
+        words = [w for w in shlex.split(command) if Path(w).name not in _WRAPPERS]
+    except ValueError:
+        return None
+    path = shutil.which(words[0]) if words else None
+    if path is None:
+        return None
+    return _version_of(path, Path(path).stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=16)
+def _version_of(path: str, _mtime_ns: int) -> Compiler | None:
+    try:
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=20, env=_environment()
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        return None
+    return Compiler(path, "clang++" if "clang" in done.stdout.lower() else "g++", lines[0].strip())
+
+
+def _run(command: list[str], folder: str, timeout_s: float) -> None:
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # so that a time-out ends the compiler's children too
+        )
+    except OSError as error:
+        raise CompileError(f"{command[0]} did not start: {error}") from error
+    try:
+        _, stderr = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        raise CompileError(f"{command[0]} took longer than {timeout_s:g} s") from None
+    finally:
+        _end(process)
+    if process.returncode:
+        reason = (
+            f"was killed by {signal.Signals(-process.returncode).name}"
+            if process.returncode < 0
+            else f"failed with exit code {process.returncode}"
+        )
+        last = "\n".join(stderr.splitlines()[-_STDERR_LINES:])
+        raise CompileError(f"{command[0]} {reason}:\n{last}".rstrip(":\n"))
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ends the compiler and its children where they still run."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "LC_ALL": "C"}

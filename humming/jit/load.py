@@ -1,0 +1,158 @@
+"""Load compiled kernels into this process and call them; the struct mirrors humming/args.h."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from typing import Protocol
+
+import torch
+
+from humming.errors import KernelLoadError, LaunchError, LayoutError
+from humming.jit.cache import CompiledKernel
+from humming.jit.detect import cpu_flags
+from humming.jit.pool import parallel_for_address
+from humming.spec.device import CODE_PATH_FLAGS, Device
+
+TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_STATUS = {
+    1: "the shape is not one that the kernel takes",
+    2: "the workspace is too small",
+    3: "an operand has no data",
+}
+_ARGS = struct.Struct("=7Q7q")  # x codes scales bias out workspace parallel_for; sizes and counts
+
+
+class PackedOperand(Protocol):
+    """What a kernel reads of a packed weight; quantize.PackedWeight has it."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def k(self) -> int: ...
+    @property
+    def codes(self) -> torch.Tensor: ...
+    @property
+    def scales(self) -> torch.Tensor: ...
+
+
+class LoadedKernel:
+    """A kernel in this process. One object serves all threads and all shapes."""
+
+    def __init__(self, compiled: CompiledKernel, library: ctypes.CDLL) -> None:
+        self.compiled = compiled
+        self._library = library  # keeps the code mapped
+        self._gemm = library.humming_gemm
+        self._gemm.argtypes, self._gemm.restype = [ctypes.c_char_p], ctypes.c_int32
+        self._workspace = library.humming_workspace_bytes
+        self._workspace.argtypes, self._workspace.restype = [ctypes.c_int64] * 4, ctypes.c_int64
+        self._x_dtype = TORCH_DTYPES[compiled.source.static["activation_dtype"]]
+        self._out_dtype = TORCH_DTYPES[compiled.source.static["output_dtype"]]
+
+    def workspace_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:
+        """Bytes of scratch memory that a launch of this shape needs; 0 = none."""
+        return int(self._workspace(m, n, k, threads))
+
+    def launch(
+        self,
+        x: torch.Tensor,
+        packed: PackedOperand,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        workspace: torch.Tensor | None = None,
+        threads: int = 1,
+    ) -> None:
+        """Writes `out[m, n] = x[m, k] @ w.T + bias[n]`.
+
+        x and out have the source's dtypes and a last stride of 1; rows may be strided. bias is fp32
+        (another float dtype is converted on each call). workspace is a contiguous tensor of at
+        least `workspace_bytes`; None allocates one. Raises LayoutError where an operand does not
+        fit, LaunchError where the kernel reports a failure.
+        """
+        n, k = packed.n, packed.k
+        m = x.shape[0]
+        self._check(x, out, n, k)
+        if bias is not None:
+            bias = _fp32_bias(bias, n)
+        if workspace is None:
+            needed = self.workspace_bytes(m, n, k, threads)
+            workspace = torch.empty(needed, dtype=torch.uint8)
+        status = self._gemm(
+            _ARGS.pack(
+                x.data_ptr(),
+                packed.codes.data_ptr(),
+                packed.scales.data_ptr(),
+                0 if bias is None else bias.data_ptr(),
+                out.data_ptr(),
+                workspace.data_ptr(),
+                parallel_for_address() if threads > 1 else 0,
+                workspace.nbytes,
+                m,
+                n,
+                k,
+                x.stride(0) if m > 1 else k,
+                out.stride(0) if m > 1 else n,
+                threads,
+            )
+        )
+        if status:
+            raise LaunchError(
+                f"kernel {self.compiled.key} failed: {_STATUS.get(status, f'status {status}')} "
+                f"(m={m}, n={n}, k={k}, threads={threads}, workspace={workspace.nbytes} bytes)"
+            )
+
+    def _check(self, x: torch.Tensor, out: torch.Tensor, n: int, k: int) -> None:
+        if x.dtype != self._x_dtype or x.ndim != 2 or x.shape[1] != k or x.stride(1) != 1:
+            raise LayoutError(
+                f"x must be {self._x_dtype} [m, {k}] with contiguous rows, but got {x.dtype} "
+                f"{list(x.shape)} with strides {list(x.stride())}"
+            )
+        m = x.shape[0]
+        if out.dtype != self._out_dtype or tuple(out.shape) != (m, n) or out.stride(1) != 1:
+            raise LayoutError(
+                f"out must be {self._out_dtype} [{m}, {n}] with contiguous rows, but got "
+                f"{out.dtype} {list(out.shape)} with strides {list(out.stride())}"
+            )
+        if not (x.is_cpu and out.is_cpu):
+            raise LayoutError(f"x and out must be on the CPU, but got {x.device} and {out.device}")
+
+
+_LOADED: dict[tuple[str, str], LoadedKernel] = {}
+_LOCK = threading.Lock()
+
+
+def load(compiled: CompiledKernel, device: Device) -> LoadedKernel:
+    """The kernel of `compiled` in this process, loaded once.
+
+    Raises KernelLoadError where this CPU lacks a flag of the code path (checked before the library
+    is opened, as even its start-up code may use it), where `device` is no CPU, or where the file
+    cannot be opened.
+    """
+    memo = (compiled.key, str(compiled.source.static.get("family")))
+    with _LOCK:
+        if memo not in _LOADED:
+            if device.kind != "cpu":
+                raise KernelLoadError(f"a CPU kernel cannot be loaded for {device.kind}")
+            _LOADED[memo] = LoadedKernel(compiled, open_library(compiled))
+        return _LOADED[memo]
+
+
+def open_library(compiled: CompiledKernel) -> ctypes.CDLL:
+    """The shared library of `compiled`; see `load` for what it raises."""
+    code_path = compiled.source.static["code_path"]
+    missing = sorted(set(CODE_PATH_FLAGS[code_path]) - cpu_flags())
+    if missing:
+        raise KernelLoadError(
+            f"code path '{code_path}' must not run here: this CPU lacks {', '.join(missing)}"
+        )
+    try:
+        return ctypes.CDLL(str(compiled.path))
+    except OSError as error:
+        raise KernelLoadError(f"kernel {compiled.key} cannot be loaded: {error}") from error
+
+
+def _fp32_bias(bias: torch.Tensor, n: int) -> torch.Tensor:
+    if tuple(bias.shape) != (n,):
+        raise LayoutError(f"bias must have shape [{n}], but got {list(bias.shape)}")
+    return bias.to(torch.float32).contiguous()

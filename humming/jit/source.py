@@ -1,0 +1,129 @@
+"""Render kernel sources: the doorway of jinja2. Templates get constants and includes, never
+code."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from humming.errors import FormatError
+from humming.spec.canonical import content_hash
+from humming.spec.config import KernelConfig, config_to_dict
+from humming.spec.device import CODE_PATH_FLAGS
+from humming.spec.problem import Problem
+
+KERNELS_DIR = Path(__file__).parents[1] / "kernels"
+INCLUDE_DIR = KERNELS_DIR / "cpu" / "include"
+_ELEMENTS = {"fp32": "Fp32", "bf16": "Bf16", "fp16": "Fp16"}
+_DEQUANT = {"int4g128": "int4"}
+_INCLUDE = re.compile(r'^#include "(humming/[^"]+)"', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """One source ready to compile.
+
+    `headers` are the (name, SHA-256) of every header that `text` includes, directly or not; `flags`
+    are compiler flags beyond the usual ones; `static` is what was rendered into the constants.
+    """
+
+    family: str
+    text: str
+    language: str = "c++"
+    flags: tuple[str, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    static: Mapping[str, Any] = field(default_factory=dict)
+
+
+def render(config: KernelConfig, problem: Problem) -> KernelSource:
+    """The source of `config` for `problem`'s format and dtypes; m, n, k, bias and threads stay
+    run-time arguments.
+
+    Problems that differ in shape alone share one source. Raises FormatError where the family lacks
+    the format.
+    """
+    if problem.format not in _DEQUANT:
+        raise FormatError(
+            f"family '{config.family}' renders {', '.join(_DEQUANT)}, but got '{problem.format}'"
+        )
+    static = {
+        **config_to_dict(config),
+        "format": problem.format,
+        "activation_dtype": problem.activation_dtype,
+        "output_dtype": problem.output_dtype,
+    }
+    return _source(
+        "gemm.cpp.j2",
+        config.code_path,
+        static,
+        dequant=_DEQUANT[problem.format],
+        activation=_ELEMENTS[problem.activation_dtype],
+        output=_ELEMENTS[problem.output_dtype],
+    )
+
+
+def pool_source() -> KernelSource:
+    """The thread pool: one library a process, for any CPU."""
+    return _source("pool.cpp.j2", "generic", {"family": "cpu"})
+
+
+def read_probe_source(code_path: str) -> KernelSource:
+    """The read probe that measures memory bandwidth, with the vectors of `code_path`."""
+    return _source("read_probe.cpp.j2", code_path, {"family": "cpu", "code_path": code_path})
+
+
+@lru_cache(maxsize=1)
+def source_hash() -> str:
+    """Content hash over every template and header of every family: what evidence was measured
+    with."""
+    files = sorted(p for p in KERNELS_DIR.rglob("*") if p.suffix in (".j2", ".h", ".cuh"))
+    return content_hash([[p.relative_to(KERNELS_DIR).as_posix(), _sha256(p)] for p in files])
+
+
+def _source(template: str, code_path: str, static: dict[str, Any], **picks: str) -> KernelSource:
+    text = _environment().get_template(template).render(**static, **picks)
+    return KernelSource(
+        family="cpu",
+        text=text,
+        flags=tuple(f"-m{flag}" for flag in CODE_PATH_FLAGS[code_path]),
+        headers=_headers(text),
+        static={**static, "code_path": code_path},
+    )
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(KERNELS_DIR / "cpu"),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # C++, not HTML
+        keep_trailing_newline=True,
+    )
+
+
+def _headers(text: str) -> tuple[tuple[str, str], ...]:
+    found: dict[str, str] = {}
+    waiting = _INCLUDE.findall(text)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = _sha256(INCLUDE_DIR / name)
+            waiting += _included_by(name)
+    return tuple(sorted(found.items()))
+
+
+@lru_cache(maxsize=256)
+def _included_by(name: str) -> tuple[str, ...]:
+    return tuple(_INCLUDE.findall((INCLUDE_DIR / name).read_text()))
+
+
+@lru_cache(maxsize=256)
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

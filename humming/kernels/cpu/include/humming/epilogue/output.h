@@ -1,0 +1,27 @@
+// Stores to the output happen here only: bias, one rounding to the output type, and the edge at n.
+// Run by every thread, each on its own elements.
+// Reads fp32 sums in registers and bias fp32 [n] -> writes out [m][n], row stride ldo.
+// Technique: none.
+#pragma once
+
+#include "humming/memory/element.h"
+
+namespace humming {
+
+template <class Element>
+struct Output {
+  typename Element::Stored* out;
+  int64_t ldo, m, n;
+  const float* bias;  // or null
+
+  // The 16 columns of `panel` in `row`; rows past m and columns past n are left alone.
+  HUMMING_INLINE void write(int64_t row, int64_t panel, Vec sum) const {
+    const int64_t column = panel * kLanes;
+    const int64_t count = least(kLanes, n - column);
+    if (row >= m || count <= 0) return;
+    if (bias) sum = add(sum, load_some<Fp32>(bias + column, count));
+    store_some<Element>(out + row * ldo + column, sum, count);
+  }
+};
+
+}  // namespace humming

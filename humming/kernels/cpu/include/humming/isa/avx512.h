@@ -1,0 +1,63 @@
+// The 16-lane vocabulary in AVX-512 (F, BW, DQ, VL): one instruction a function.
+// Run by every thread.
+// Reads and writes 16 consecutive elements at an address of any alignment.
+// Source: Intel Intrinsics Guide.
+#pragma once
+
+#include <immintrin.h>
+
+#include "humming/static_for.h"
+
+namespace humming {
+
+using Vec = __m512;
+using Codes = __m512i;
+
+constexpr int kMaxAccumulators = 28;
+
+HUMMING_INLINE Vec load(const float* from) { return _mm512_loadu_ps(from); }
+HUMMING_INLINE void store(float* to, Vec v) { _mm512_storeu_ps(to, v); }
+HUMMING_INLINE Codes load_codes(const uint32_t* from) { return _mm512_loadu_si512(from); }
+HUMMING_INLINE Vec broadcast(float value) { return _mm512_set1_ps(value); }
+HUMMING_INLINE Vec zero() { return _mm512_setzero_ps(); }
+HUMMING_INLINE Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+HUMMING_INLINE Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+HUMMING_INLINE Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+// a * b + c, rounded once
+HUMMING_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+
+template <int bits>
+HUMMING_INLINE Codes shift_right(Codes a) {
+  return _mm512_srli_epi32(a, bits);
+}
+// (a & mask) ^ flip, read as fp32
+HUMMING_INLINE Vec and_xor_as_float(Codes a, uint32_t mask, uint32_t flip) {
+  constexpr int kAndXor = 0x6A;  // truth table of (a & b) ^ c
+  return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(a, _mm512_set1_epi32((int)mask),
+                                                       _mm512_set1_epi32((int)flip), kAndXor));
+}
+
+HUMMING_INLINE Vec load_bf16(const uint16_t* from) {
+  const __m256i bits = _mm256_loadu_si256((const __m256i*)from);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+HUMMING_INLINE Vec load_fp16(const uint16_t* from) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)from));
+}
+// Round to nearest even; a NaN stays a quiet NaN.
+HUMMING_INLINE void store_bf16(uint16_t* to, Vec v) {
+  const __m512i bits = _mm512_castps_si512(v);
+  const __m512i upper = _mm512_srli_epi32(bits, 16);
+  const __m512i even = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+  const __m512i bump = _mm512_add_epi32(even, _mm512_set1_epi32(0x7FFF));
+  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, bump), 16);
+  const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+  const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+  const __m512i words = _mm512_mask_mov_epi32(rounded, nan, quiet);
+  _mm256_storeu_si256((__m256i*)to, _mm512_cvtepi32_epi16(words));
+}
+HUMMING_INLINE void store_fp16(uint16_t* to, Vec v) {
+  _mm256_storeu_si256((__m256i*)to, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+}  // namespace humming
