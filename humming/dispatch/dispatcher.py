@@ -51,17 +51,23 @@ class _Claim:
     interval: Interval
 
 
-def resolve(problem: Problem, here: Identity, table: TunedTable | None) -> list[Dispatch]:
+def resolve(
+    problem: Problem,
+    here: Identity,
+    table: TunedTable | None,
+    refused: frozenset[KernelConfig] = frozenset(),
+) -> list[Dispatch]:
     """Dispatches of `problem` (its m does not count) on the machine `here`.
 
-    Sorted, disjoint, without a gap over [0, 2**31), each config legal there.
+    Sorted, disjoint, without a gap over [0, 2**31), each config legal there. Tuned configs of
+    `refused`, which failed when they were tried, are passed over.
     Raises LegalityError where no family can serve the problem on this device at all, TableError
     where `table` knows the layer in another layout only.
     """
     _check_servable(problem, here)
     entries = _matching(problem, here, table.entries if table else ())
     taken: list[Dispatch] = []
-    for claim in _claims(problem, here, entries):
+    for claim in _claims(problem, here, entries, refused):
         taken += [_tuned(claim, low, high) for low, high in _free(taken, claim.low, claim.high)]
         taken.sort(key=lambda dispatch: dispatch.m_low)
     for low, high, config in heuristic_intervals(problem, here.device):
@@ -131,14 +137,18 @@ def _matching(
 
 
 def _claims(
-    problem: Problem, here: Identity, entries: list[tuple[Source, Tier, TableEntry]]
+    problem: Problem,
+    here: Identity,
+    entries: list[tuple[Source, Tier, TableEntry]],
+    refused: frozenset[KernelConfig],
 ) -> Iterator[_Claim]:
     """First what each record was promoted for, best entry first; then how far its anchors reach."""
     legal = [
         (source, fit, interval)
         for source, fit, entry in entries
         for interval in entry.intervals
-        if not config_violations(interval.config, problem.at(interval.m), here.device)
+        if interval.config not in refused
+        and not config_violations(interval.config, problem.at(interval.m), here.device)
     ]
     for source, fit, interval in legal:
         yield _Claim(interval.m_low, interval.m_high, source, fit, interval)

@@ -5,13 +5,11 @@ The rules by which two identities compare are spec/identity.py; finding devices 
 
 from __future__ import annotations
 
-import os
-
 import torch
 
 from humming.errors import CompilerNotFoundError
 from humming.jit.compiler import find_compiler
-from humming.jit.detect import cpu_device
+from humming.jit.detect import available_threads, cpu_device
 from humming.jit.source import source_hash
 from humming.spec.device import Device
 from humming.spec.identity import POLICY, Identity
@@ -44,21 +42,14 @@ def here(device: Device | None = None) -> Identity:
 
 
 def serving_threads() -> int:
-    """How many threads a call from this thread uses: torch's setting, within the CPUs we may use.
+    """How many threads a call uses: torch's setting, within the CPUs that this process may use.
 
     It is a part of the identity, as a config that is best on two threads need not be on four:
     after `torch.set_num_threads` only records of that number match, else the heuristic serves.
     """
-    return max(1, min(torch.get_num_threads(), usable_cpus()))
+    return max(1, min(torch.get_num_threads(), available_threads()))
 
 
 def serving_device(threads: int | None = None) -> Device:
     """This CPU with `threads` threads, by default those that torch's setting gives a call."""
     return cpu_device(serving_threads() if threads is None else threads)
-
-
-def usable_cpus() -> int:
-    """How many CPUs the scheduler may give this process."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -131,6 +131,15 @@ def test_an_illegal_config_gives_way_to_its_neighbour_within_reach():
     assert lookup(dispatches, 1).source == "heuristic"
 
 
+def test_a_refused_config_is_passed_over():
+    tuned = table(entry(anchors=((1, LEGAL), (16, OTHER))))
+    left = resolve(PROBLEM, HERE, tuned, frozenset({LEGAL}))
+    assert lookup(left, 1).source == "heuristic"
+    assert lookup(left, 16).config == OTHER
+    none = resolve(PROBLEM, HERE, tuned, frozenset({LEGAL, OTHER}))
+    assert none == resolve(PROBLEM, HERE, None)
+
+
 def test_a_record_without_bias_serves_a_layer_with_one():
     with_bias = replace(PROBLEM, bias=True)
     assert lookup(resolve(with_bias, HERE, table(entry())), 1).source == "nearest"

@@ -1,0 +1,259 @@
+"""`out = x @ w.T` on packed weights: a function, and the torch op under it. Modules are linear.py.
+
+The op's arguments are tensors and one string of content, never a handle of this process, so that
+compiled graphs can be written to disk and run elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from humming.dispatch.intervals import TunedTable
+from humming.dispatch.sources import load_table, locate
+from humming.errors import LayoutError, TableError
+from humming.jit.identity import serving_threads
+from humming.plan import ACTIVATIONS, Plan
+from humming.quantize.layout import PackedWeight, pack
+from humming.quantize.tensor import QuantizedTensor
+from humming.spec.canonical import canonical_json
+from humming.spec.problem import Problem
+from humming.version import require_alone
+
+NO_BACKWARD = "HummingLinear has no backward; call it under torch.inference_mode()"
+_SCALE_DTYPES = {name: dtype for dtype, name in ACTIVATIONS.items()}
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """What the op's string says: a packed weight without its tensors, and the table that serves it.
+
+    `table` is the path of a generation file; None for whichever is current when the layer binds.
+    """
+
+    format: str
+    n: int
+    k: int
+    layout: str
+    scale_dtype: str
+    table: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Canonical JSON: the op's `layer` argument."""
+        return _text(self)
+
+    def weight(self, codes: torch.Tensor, scales: torch.Tensor) -> PackedWeight:
+        """The packed weight of this layer with its tensors."""
+        dtype = _SCALE_DTYPES[self.scale_dtype]
+        return PackedWeight(self.format, self.n, self.k, self.layout, codes, scales, dtype)
+
+    @staticmethod
+    def of(weight: PackedWeight, table: str | None = None) -> LayerSpec:
+        """The spec of a packed weight."""
+        scale_dtype = ACTIVATIONS[weight.scale_dtype]
+        return LayerSpec(weight.format, weight.n, weight.k, weight.layout, scale_dtype, table)
+
+
+@lru_cache(maxsize=4096)
+def _text(spec: LayerSpec) -> str:
+    return canonical_json(spec)
+
+
+_plans: dict[tuple[LayerSpec, torch.dtype, bool, int], Plan] = {}
+_plans_lock = threading.Lock()
+
+
+def bound(spec: LayerSpec, dtype: torch.dtype, bias: bool) -> Plan:
+    """The plan by which `spec` serves activations of `dtype` here, bound at the first asking.
+
+    One for all layers of a shape. A named table that is gone, or a default one that is damaged,
+    costs a warning, not the service: the heuristic serves.
+    """
+    key = (spec, dtype, bias, torch.get_num_threads())
+    plan = _plans.get(key)
+    if plan is not None:
+        return plan
+    try:
+        table = load_table(spec.table)
+    except TableError as error:
+        warnings.warn(f"{error}; the heuristic serves instead", RuntimeWarning, stacklevel=3)
+        table = None
+    return _bind(key, table)
+
+
+def bind(
+    spec: LayerSpec, dtype: torch.dtype, bias: bool, table: str | Path | TunedTable | None
+) -> tuple[LayerSpec, Plan]:
+    """Binds anew with `table` (None: the current default one): the spec that names it, its plan.
+
+    Raises TableError where the table cannot be used.
+    """
+    loaded = load_table(table)
+    named = None if table is None or loaded is None or loaded.path is None else str(loaded.path)
+    spec = LayerSpec(spec.format, spec.n, spec.k, spec.layout, spec.scale_dtype, named)
+    return spec, _bind((spec, dtype, bias, torch.get_num_threads()), loaded)
+
+
+def _bind(key: tuple[LayerSpec, torch.dtype, bool, int], table: TunedTable | None) -> Plan:
+    require_alone()
+    spec, dtype, bias, _ = key
+    name = ACTIVATIONS[dtype]
+    problem = Problem(
+        spec.format,
+        n=spec.n,
+        k=spec.k,
+        m=0,
+        activation_dtype=name,
+        output_dtype=name,
+        layout=spec.layout,
+        bias=bias,
+    )
+    plan = Plan(problem, serving_threads(), table)
+    with _plans_lock:
+        _plans[key] = plan
+    return plan
+
+
+def gemm(
+    x: torch.Tensor,
+    weight: PackedWeight | QuantizedTensor,
+    bias: torch.Tensor | None = None,
+    table: str | os.PathLike[str] | None = None,
+) -> torch.Tensor:
+    """`x[..., k] @ w[n, k].T + bias[n]` as [..., n] in x's dtype (fp32, bf16 or fp16).
+
+    A QuantizedTensor is packed at each call: pack it once with `humming.quantize.pack`, or use
+    HummingLinear. `table` names a tuned table, else the default one serves. Raises LayoutError on
+    a shape, dtype or device that does not fit, TableError on a table that cannot be used.
+    """
+    packed = pack(weight) if isinstance(weight, QuantizedTensor) else weight
+    path = locate(table) if table is not None else None
+    if path is not None:
+        load_table(path)
+    spec = LayerSpec.of(packed, None if path is None else str(path))
+    return through_op(x, packed.codes, packed.scales, bias, spec.text)
+
+
+def through_op(
+    x: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    bias: torch.Tensor | None,
+    layer: str,
+) -> torch.Tensor:
+    """The op `humming::linear` through torch's dispatcher, modes and compilers included."""
+    out: torch.Tensor = torch.ops.humming.linear(x, codes, scales, bias, layer)
+    return out
+
+
+@lru_cache(maxsize=4096)
+def parse_layer(layer: str) -> LayerSpec:
+    """The spec that `LayerSpec.text` wrote. Raises LayoutError on anything else."""
+    try:
+        return LayerSpec(**json.loads(layer))
+    except (ValueError, TypeError) as error:
+        raise LayoutError(
+            "humming::linear's layer must be a LayerSpec's text, "
+            f"but got {layer[:60]!r}; build it with humming.gemm.LayerSpec"
+        ) from error
+
+
+def check_call(x: torch.Tensor, n: int, k: int, bias: torch.Tensor | None) -> None:
+    """Raises LayoutError where `x` or `bias` does not fit a layer of n x k."""
+    if x.dtype not in ACTIVATIONS:
+        raise LayoutError(
+            f"x must be fp32, bf16 or fp16, but got {_name(x.dtype)}; convert it with x.to()"
+        )
+    if x.ndim < 1 or x.shape[-1] != k:
+        raise LayoutError(
+            f"`x.shape[-1] == k` must hold, but got x {list(x.shape)} for a layer of k={k}, n={n}"
+        )
+    if bias is not None and (tuple(bias.shape) != (n,) or bias.dtype not in ACTIVATIONS):
+        raise LayoutError(
+            f"bias must be fp32, bf16 or fp16 [{n}], but got {_name(bias.dtype)} {list(bias.shape)}"
+        )
+
+
+def check_tensors(x: torch.Tensor, weight: PackedWeight) -> None:
+    """Raises LayoutError where x or the packed tensors are not on the CPU, or not as the layout
+    says.
+    """
+    for name, tensor in (("x", x), ("codes", weight.codes), ("scales", weight.scales)):
+        if tensor.device.type != "cpu":
+            raise LayoutError(
+                f"layout '{weight.layout}' serves on the CPU, but got {name} on {tensor.device}; "
+                "move it with .to('cpu')"
+            )
+    panels = -(-weight.n // 16)
+    codes, scales = tuple(weight.codes.shape), tuple(weight.scales.shape)
+    if codes != (panels, weight.k // 8, 16) or scales[::2] != (panels, 16):
+        raise LayoutError(
+            f"codes and scales must be packed for n={weight.n}, k={weight.k}, but got "
+            f"{list(codes)} and {list(scales)}; pack them with humming.quantize.pack"
+        )
+
+
+def run(
+    x: torch.Tensor, plan: Plan, weight: PackedWeight, bias: torch.Tensor | None
+) -> torch.Tensor:
+    """Runs `plan` on x of any leading dimensions and strides; `bias` is fp32 and contiguous."""
+    k = weight.k
+    rows = x if x.ndim == 2 else x.reshape(-1, k)
+    if rows.stride(1) != 1 or rows.stride(0) < k:
+        # Not .contiguous(): it leaves a single row its odd stride.
+        rows = rows.clone(memory_format=torch.contiguous_format)
+    out = plan.run(rows, weight, bias)
+    return out if x.ndim == 2 else out.view(*x.shape[:-1], weight.n)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _linear_cpu(
+    x: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    bias: torch.Tensor | None,
+    layer: str,
+) -> torch.Tensor:
+    spec = parse_layer(layer)
+    weight = spec.weight(codes, scales)
+    check_call(x, spec.n, spec.k, bias)
+    check_tensors(x, weight)
+    if bias is not None:
+        bias = bias.to(torch.float32).contiguous()
+    return run(x, bound(spec, x.dtype, bias is not None), weight, bias)
+
+
+def _linear_fake(
+    x: torch.Tensor,
+    _codes: torch.Tensor,
+    _scales: torch.Tensor,
+    bias: torch.Tensor | None,
+    layer: str,
+) -> torch.Tensor:
+    spec = parse_layer(layer)
+    check_call(x, spec.n, spec.k, bias)
+    return x.new_empty((*x.shape[:-1], spec.n))
+
+
+def _no_backward(_ctx: object, _gradient: torch.Tensor) -> None:
+    raise LayoutError(NO_BACKWARD)
+
+
+_LIBRARY = torch.library.Library("humming", "DEF")  # type: ignore[no-untyped-call]
+_LIBRARY.define(  # type: ignore[no-untyped-call]
+    "linear(Tensor x, Tensor codes, Tensor scales, Tensor? bias, str layer) -> Tensor"
+)
+_LIBRARY.impl("linear", _linear_cpu, "CPU")  # type: ignore[no-untyped-call]
+torch.library.register_fake("humming::linear", _linear_fake, lib=_LIBRARY)
+torch.library.register_autograd("humming::linear", _no_backward, lib=_LIBRARY)
