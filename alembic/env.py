@@ -28,7 +28,9 @@ def run_for_developer() -> None:
     from tuner.store.address import parse
     from tuner.store.connections import Connections
 
-    connections = Connections(parse(context.config.get_main_option("url") or database_url()))
+    connections = Connections(
+        parse(context.config.get_main_option("sqlalchemy.url") or database_url())
+    )
     try:
         connections.migrate(run)
     finally:

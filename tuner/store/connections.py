@@ -95,7 +95,7 @@ class Connections:
                 with engine.begin() as connection:
                     self._connected = True
                     return work(connection)
-            except SQLAlchemyError as error:
+            except (SQLAlchemyError, OverflowError) as error:
                 failure = explain(error, self.address)
                 again = self._transient(error) and time.monotonic() + pause < give_up
             if not again:
@@ -103,7 +103,7 @@ class Connections:
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
 
-    def _transient(self, error: SQLAlchemyError) -> bool:
+    def _transient(self, error: Exception) -> bool:
         if not isinstance(error, OperationalError):
             return isinstance(error, DBAPIError) and error.connection_invalidated
         if self.address.kind == "sqlite":
@@ -156,9 +156,9 @@ def patiently(work: Callable[[], T], address: Address) -> T:
         time.sleep(0.02)
 
 
-def explain(error: SQLAlchemyError, address: Address) -> StoreError:
+def explain(error: Exception, address: Address) -> StoreError:
     """One sentence for the user, without SQL, parameters or secrets."""
-    orig = error.orig if isinstance(error, DBAPIError) else error
+    orig = getattr(error, "orig", None) or error
     lines = str(orig).strip().splitlines() or [type(orig).__name__]
     if address.kind == "sqlite":
         return StoreError(_explain_sqlite(lines[0], address))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -101,7 +102,10 @@ def promote(
 def winner_of(
     values: Mapping[str, Any], identity: Identity, problem: Problem, config: KernelConfig
 ) -> Winner:
-    """The one place where a Winner is made."""
+    """The one place where a Winner is made. Its identity is without the device's uuid, as a
+    promotion is for every card of one model.
+    """
+    identity = replace(identity, device=replace(identity.device, uuid=None))
     keys = ("identity_id", "problem_id", "config_id")
     fields = {name: value for name, value in values.items() if name not in keys}
     return Winner(**fields, identity=identity, problem=problem, config=config)

@@ -1,14 +1,14 @@
-"""open_store: from a URL to a Store whose schema is ours. The only place where both meet; no SQL
-here.
-"""
+"""open_store: from a URL to a Store whose schema is ours. The only place where both meet."""
 
 from __future__ import annotations
+
+from sqlalchemy import delete, false
 
 from humming.errors import StoreError
 from tuner.store import migrate
 from tuner.store.address import parse
 from tuner.store.connections import Connections
-from tuner.store.schema import REVISION
+from tuner.store.schema import REVISION, in_flight
 from tuner.store.store import Store
 
 
@@ -30,12 +30,11 @@ def open_store(url: str, *, create: bool = True, upgrade: bool = True, write: bo
         found = migrate.current(connections)
         if found != REVISION:
             migrate.check_known(found, address)
-            raise StoreError(
-                f"{address.shown} has {f'the older revision {found}' if found else 'no tables yet'}; "
-                f"run humming-tune db upgrade"
-            )
+            state = f"the older revision {found}" if found else "no tables yet"
+            raise StoreError(f"{address.shown} has {state}; run humming-tune db upgrade")
         if write:
-            connections.write(lambda _: None)
+            # Touches no row, but asks for the right to: who may not write learns it before tuning.
+            connections.write(lambda c: c.execute(delete(in_flight).where(false())).close())
     except BaseException:
         connections.close()
         raise

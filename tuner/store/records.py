@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, get_args
 
+from humming.spec.canonical import canonical_json
 from humming.spec.config import KernelConfig, config_id
 from humming.spec.identity import Identity
 from humming.spec.problem import Problem
@@ -75,6 +76,8 @@ class MeasurementDraft:
         for name, values in (("us", (self.us,)), ("samples", self.samples)):
             if not all(value is None or 0 < value < math.inf for value in values):
                 raise ValueError(f"`0 < {name} < inf` must hold, but got {values}")
+
+        canonical_json(self.conditions)
 
     @property
     def config_id(self) -> str | None:

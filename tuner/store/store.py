@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from humming.spec.canonical import canonical_json
 from humming.spec.config import KernelConfig
 from humming.spec.identity import Identity
 from humming.spec.problem import Problem
@@ -158,7 +159,8 @@ class Store:
         """Makes `config` the one that serves `problem` on `identity` from now on; figures as in
         Winner.
 
-        Raises ValueError unless every figure given is finite and above zero.
+        Raises ValueError unless every figure given is finite and above zero, and `evidence` plain
+        JSON.
         """
         figures: dict[str, Any] = {
             "us": us,
@@ -172,6 +174,7 @@ class Store:
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"`0 < {name} < inf` must hold, but got {value}")
         figures["evidence"] = dict(evidence or {})
+        canonical_json(figures["evidence"])
         return self._connections.write(
             lambda c: decisions.promote(c, identity, problem, config, figures)
         )

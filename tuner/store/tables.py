@@ -10,6 +10,7 @@ from pathlib import Path
 from humming.dispatch.tables import Interval, TableEntry, serve_intervals, write_generation
 from humming.settings import tables_dir
 from humming.spec.canonical import content_hash
+from tuner.store import migrate
 from tuner.store.open import open_store
 from tuner.store.records import Winner
 
@@ -44,15 +45,16 @@ def _entry(group: list[Winner]) -> TableEntry:
     )
 
 
-def resolve(url: str) -> Path:
-    """The tuned table of the database at `url`, written as a generation file; reading rights are
-    enough.
+def resolve(url: str) -> Path | None:
+    """The tuned table of the database at `url`, written as a generation file; None where nothing
+    is tuned yet. A role that can only read is enough. Raises StoreError.
 
     Each database has its own folder below `tables_dir(url)`, so that none takes another's
-    `current`. Raises StoreError.
+    `current`.
     """
+    if migrate.revision(url) is None:
+        return None
     with open_store(url, write=False) as store:
         found = store.table_entries()
         folder = tables_dir(url) / content_hash(store.shown)
-    table = write_generation(found, folder)
-    return folder / f"{table.id}.json"
+    return write_generation(found, folder).path if found else None
