@@ -61,7 +61,7 @@ def side_file(config: ConfigFile) -> tuple[str, dict[str, Any]] | None:
     stem = "" if config.path.name == "config.json" else f"{config.path.stem}."
     for name in SIDE_FILES:
         file = config.path.with_name(stem + name)
-        if file.is_file():
+        if _is_file(file):
             return str(file), read_object(file, file)
     return None
 
@@ -125,6 +125,13 @@ def _mode(file: Path, given: Path) -> int:
         raise ModelError(
             f"{shown(str(given))} cannot be read ({_reason(error)}); name a readable config.json"
         ) from None
+
+
+def _is_file(file: Path) -> bool:
+    try:
+        return file.is_file()
+    except OSError:  # a name too long for the file system, a folder that may not be searched
+        return False
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -52,8 +52,8 @@ class _Gptq(_Excluding):
 
 
 class _Override(Values):
-    bits: Bits | None = None
-    group_size: GroupSize | None = None
+    bits: Bits
+    group_size: GroupSize
     sym: bool | None = None
     desc_act: bool | None = None
 
@@ -90,7 +90,7 @@ def gptq(source: Source) -> Quantization:
 
 
 def _gptq_scheme(values: _Gptq | _Override, source: Source) -> Scheme:
-    if values.group_size == 0 or values.bits is None or values.group_size is None:
+    if values.group_size == 0:
         raise fault(source.file, source.path("group_size"), "-1 or at least 1", values.group_size)
     name = integer_format(values.bits, values.group_size, values.sym is not False)
     act_order = values.desc_act is True and values.group_size != -1
