@@ -124,14 +124,15 @@ def read_constraints(
     problems: list[Problem] = []
     for index, entry in enumerate(shape.constraints):
         place = document.problem(("constraints", index, "expr"), "")
+        text = " ".join(entry.expr.split())  # it may be folded over several lines
         try:
-            expression = grammar.parse(entry.expr, kinds)
+            expression = grammar.parse(text, kinds)
         except SpaceError as error:
             problems.append(Problem(place.file, place.line, str(error)))
         else:
             made.append(Constraint(expression, entry.reason, f"{place.file}:{place.line}"))
-            for name, text in expression.compared:
-                wrong = _value_problem(shape.family, name, text, str)
+            for name, word in expression.compared:
+                wrong = _value_problem(shape.family, name, word, str)
                 if wrong:
-                    problems.append(Problem(place.file, place.line, f"in `{entry.expr}`: {wrong}"))
+                    problems.append(Problem(place.file, place.line, f"in `{text}`: {wrong}"))
     return tuple(made), problems

@@ -15,7 +15,7 @@ import yaml
 
 from humming.errors import SpaceError
 
-MAX_BYTES, MAX_VALUES, MAX_DEPTH = 65536, 5000, 12
+MAX_BYTES, MAX_VALUES, MAX_DEPTH, MAX_KEY = 65536, 5000, 12, 60
 
 Route = tuple[Union[str, int], ...]  # noqa: UP007  (evaluated at import, on Python 3.10 too)
 """Where a value stands: the keys and indexes that lead to it from the top."""
@@ -153,6 +153,12 @@ class _Walk:
             key = key_node.value
             if not isinstance(key, str):
                 self.fail(line, "a key must be a text, but got a list or a mapping")
+            if len(key) > MAX_KEY or not key.isprintable():
+                self.note(
+                    line,
+                    f"{key[:MAX_KEY]!r} can be no key; a key has at most {MAX_KEY} printable characters",
+                )
+                continue
             place = (*route, key)
             if key in data:
                 first = self.document.key_lines[place]
@@ -163,15 +169,17 @@ class _Walk:
         return data
 
     def scalar(self, node: yaml.Node, line: int) -> Any:
-        if node.tag in _PLAIN:
+        text = str(node.value)
+        wrong = "is no text, integer or list; put texts into quotes"
+        if not " ".join(text.split()).isprintable():
+            wrong = "has a character that cannot be printed; take it out"
+        elif node.tag in _PLAIN:
             try:
                 return self.scalars.construct_object(node)
             except _PYYAML_RAISES:
                 pass
-        self.note(
-            line, f"{str(node.value)[:60]!r} is no text, integer or list; put texts into quotes"
-        )
-        return str(node.value)
+        self.note(line, f"{text[:60]!r} {wrong}")
+        return text
 
     def note(self, line: int, text: str) -> None:
         self.document.problems.append(Problem(self.document.file, line, text))

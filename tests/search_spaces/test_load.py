@@ -78,6 +78,7 @@ MISTAKES = [
     ("family: cpu", "family: cpuu", 1, "unknown family 'cpuu'; did you mean 'cpu'?"),
     ("family: cpu", "family: 3", 1, "family must be a text, but got 3"),
     ("family: cpu\n", "", 1, "'family' is missing; every space file has one"),
+    ("reason: too tall", 'reason: "\\e[2J"', 20, "has a character that cannot be printed"),
     ("[int4g128]", "[int4q128]", 4, "but got 'int4q128'"),
     ("[int4g128]", "['int4[g]']", 4, "formats takes names with the wildcards * and ?"),
     ("      <= m", "      <= mm", 17, "unknown name 'mm'; did you mean 'm'?"),
@@ -173,9 +174,9 @@ def test_a_space_too_large_to_walk_is_refused(tmp_path):
         load_space(_write(tmp_path, text))
 
 
-_SNIPPETS = st.sampled_from(
-    ["- ", ": ", "[", "]", "{", "}", "*a", "&a ", "!!int ", "!!bool ", "|", ">", "'", '"', "#", "\n", "  ", "\t", "~", "0", "1e9", ".inf", "<<: ", "? ", "--- ", "%YAML 9.9\n", "\\U", "9" * 30, "m", "(", ")", "//", "0o9", "2001-99-99", "=", "\x00", "é", "\ud7ff"]
-)  # fmt: skip
+_CHARACTERS = "[]{}|>'\"#~0m()=\n\t\x00\u00e9\ud7ff"
+_WORDS = "*a,&a ,!!int ,!!bool ,1e9,.inf,<<: ,? ,- ,: ,--- ,%YAML 9.9\n,\\U,//,0o9,2001-99-99,  "
+_SNIPPETS = st.sampled_from([*_CHARACTERS, *_WORDS.split(","), "9" * 30])
 
 
 @st.composite
@@ -197,6 +198,7 @@ def test_a_mutated_file_is_a_space_or_a_space_error(tmp_path, text):
         found = load_space(path)
     except SpaceError as error:
         assert str(error).startswith(str(path))
+        assert str(error).isprintable()
         assert validate(path)[0] == str(error)
     else:
         assert isinstance(found, SearchSpace)
