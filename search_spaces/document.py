@@ -156,7 +156,7 @@ class _Walk:
             if len(key) > MAX_KEY or not key.isprintable():
                 self.note(
                     line,
-                    f"{key[:MAX_KEY]!r} can be no key; a key has at most {MAX_KEY} printable characters",
+                    f"{key[:MAX_KEY]!r} is no key; a key has up to {MAX_KEY} printable characters",
                 )
                 continue
             place = (*route, key)
