@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from humming.jit.detect import find_device
-from humming.upstream import refuse_upstream
 from rich.console import Console
 
 from humming.errors import HummingError, UsageError
+from humming.jit.detect import find_device
 from humming.settings import database_url, tables_dir
 from search_spaces.load import describe, load_spaces, validate
 from tuner.budget import Budget, parse_duration, process_age_s
@@ -107,7 +106,7 @@ def main_job(
     if as_json:
         _print_json(report)
     else:
-        print_table(report, Console(soft_wrap=not sys.stdout.isatty()))
+        print_table(report, _console())
 
 
 @app.command()
@@ -130,7 +129,7 @@ def plan(
     if as_json:
         _print_json(result)
     else:
-        print_plan(result, Console(soft_wrap=not sys.stdout.isatty()))
+        print_plan(result, _console())
 
 
 @app.command()
@@ -169,7 +168,6 @@ def db_upgrade(db: Database = None, as_json: AsJson = False) -> None:
 def main() -> None:
     """Entry point of the command `humming-tune`."""
     with _one_sentence():
-        refuse_upstream()
         app(standalone_mode=True)
 
 
@@ -185,6 +183,11 @@ def _one_sentence() -> Iterator[None]:
     except KeyboardInterrupt:
         sys.stderr.write("humming-tune: ended by Ctrl-C; all that was measured is kept\n")
         raise SystemExit(130) from None
+
+
+def _console() -> Console:
+    """A console that does not squeeze tables into 80 columns where nobody looks at a terminal."""
+    return Console(width=None if sys.stdout.isatty() else 200, highlight=False)
 
 
 def _print_json(value: Any) -> None:

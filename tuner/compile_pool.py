@@ -7,9 +7,8 @@ import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from humming.jit.cache import CompiledKernel, compiled
-
 from humming.errors import CompileError
+from humming.jit.cache import CompiledKernel, compiled
 from humming.spec.config import KernelConfig
 from humming.spec.device import Device
 from humming.spec.problem import Problem

@@ -6,12 +6,11 @@ from __future__ import annotations
 import statistics
 
 from humming.jit.cache import CompiledKernel
-
 from humming.spec.config import config_id
 from tuner.budget import Budget
 from tuner.compile_pool import compile_all
 from tuner.isolation import WorkerLostError
-from tuner.messages import Baseline, Race, Raced, Rate, ReadLimit, Trialled
+from tuner.messages import Baseline, Race, Raced, Trialled
 from tuner.promote import decide
 from tuner.search import Known, Scope
 from tuner.store.records import MeasurementDraft
@@ -42,11 +41,10 @@ def hold_finals(scope: Scope, known: Known, budget: Budget) -> None:
         raced = scope.worker.ask(
             Race(tuple(kernel for _, kernel in line), ROUNDS, budget.left_s()), TIMEOUT_S
         )
-        rate = scope.worker.ask(ReadLimit(), TIMEOUT_S)
     except WorkerLostError as lost:
         scope.watch.note(f"finals of n={problem.n} k={problem.k} m={problem.m}: {lost}")
         return
-    assert isinstance(raced, Raced) and isinstance(rate, Rate)
+    assert isinstance(raced, Raced)
     verdict = decide(raced.samples_us)
     medians = {
         key: statistics.median(times)
@@ -60,7 +58,7 @@ def hold_finals(scope: Scope, known: Known, budget: Budget) -> None:
         us=medians[winner],
         heuristic_us=medians.get(config_id(scope.task.candidates.heuristic), medians[winner]),
         torch_us=torch_us,
-        limit_us=problem.least_bytes / rate.bytes_per_s * 1e6,
+        limit_us=problem.least_bytes / scope.read_bytes_per_s * 1e6,
         ratio_low=verdict.interval.low,
         ratio_high=verdict.interval.high,
         evidence={

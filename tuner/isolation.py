@@ -94,7 +94,11 @@ class Worker:
             )
         theirs.close()
         self._pipe = ours
-        self._exchange(self._device, START_TIMEOUT_S)
+        try:
+            self._exchange(self._device, START_TIMEOUT_S)
+        except WorkerLostError as lost:
+            # Not the candidate's doing, and the next start would end alike.
+            raise HummingError(f"the worker process does not start: {lost}") from None
 
     def _exchange(self, message: Request | Device, timeout_s: float) -> Answer:
         assert self._pipe is not None  # _start() ran

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from humming.jit.cache import CompiledKernel
-
 from humming.spec.problem import Problem
 
 

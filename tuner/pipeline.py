@@ -21,7 +21,7 @@ from search_spaces.load import load_spaces
 from tuner.budget import Budget
 from tuner.finals import hold_finals
 from tuner.isolation import Worker, WorkerLostError
-from tuner.messages import Open
+from tuner.messages import Open, Rate, ReadLimit
 from tuner.progress import Watch
 from tuner.search import Scope, search
 from tuner.store.store import Store
@@ -70,14 +70,22 @@ def tune(job: Job, store: Store, tables: Path, budget: Budget, watch: Watch) -> 
     open_tasks = [task for task in tasks if task.problem.id not in settled]
     measured = 0
     with Worker(job.device) as worker, watch.running(len(tasks), len(tasks) - len(open_tasks)):
+        rate = read_bytes_per_s(worker) if open_tasks else 0.0
         for done, task in enumerate(open_tasks):
             if budget.over:
                 break
             share = budget.share(1.0, len(open_tasks) - done)
-            measured += settle(Scope(task, identity, store, worker, watch), share)
+            measured += settle(Scope(task, identity, store, worker, watch, rate), share)
     entries = store.table_entries()
     table = write_generation(entries, tables) if entries else None
     return Tuned(workload, identity, tasks, skipped, measured, table)
+
+
+def read_bytes_per_s(worker: Worker) -> float:
+    """How fast the device reads memory: the limit that times are compared with."""
+    rate = worker.ask(ReadLimit(), OPEN_TIMEOUT_S)
+    assert isinstance(rate, Rate)
+    return rate.bytes_per_s
 
 
 def settle(scope: Scope, budget: Budget) -> int:

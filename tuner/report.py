@@ -3,8 +3,9 @@ nothing."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -85,22 +86,28 @@ def ms_per_token(tasks: list[Task], winners: dict[str, Winner]) -> dict[str, flo
     }
 
 
+_COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
+    ("layer", "left"),
+    ("n", "right"),
+    ("k", "right"),
+    ("m", "right"),
+    ("config", "left"),
+    ("µs", "right"),
+    ("heuristic", "right"),
+    ("torch", "right"),
+    ("limit", "right"),
+    ("source", "left"),
+)
+"""Times in microseconds; `limit` is the memory-bandwidth limit's share of the time."""
+
+
 def print_table(report: dict[str, Any], console: Console) -> None:
     """The report for a person."""
-    table = Table(title=f"{report['model']} on {report['device']}", title_justify="left")
-    for name, right in (
-        ("layer", False),
-        ("n", True),
-        ("k", True),
-        ("m", True),
-        ("config", False),
-        ("µs", True),
-        ("heuristic µs", True),
-        ("torch µs", True),
-        ("of memory limit", True),
-        ("source", False),
-    ):
-        table.add_column(name, justify="right" if right else "left")
+    table = Table(
+        title=f"{report['model']} on {report['device']}", title_justify="left", box=SIMPLE_HEAD
+    )
+    for name, justify in _COLUMNS:
+        table.add_column(name, justify=justify, no_wrap=justify == "right")
     for row in report["problems"]:
         share = f"{row['limit_us'] / row['us']:.0%}" if row["us"] else "-"
         table.add_row(

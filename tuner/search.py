@@ -7,9 +7,8 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
-from humming.jit.cache import CompiledKernel
-
 from humming.errors import CompileError
+from humming.jit.cache import CompiledKernel
 from humming.spec.config import KernelConfig, config_id
 from humming.spec.identity import Identity
 from tuner.budget import Budget
@@ -41,6 +40,7 @@ class Scope:
     store: Store
     worker: Worker
     watch: Watch
+    read_bytes_per_s: float
 
 
 @dataclass

@@ -72,6 +72,7 @@ def make_tasks(
                 op=group.op,
                 experts=group.experts,
                 top_k=group.top_k,
+                act_order=group.act_order,
             )
             try:
                 candidates = legal_candidates(problem, device, spaces)

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import torch
-from humming.jit.load import LoadedKernel, load, read_bandwidth
 
 from humming.errors import HummingError, KernelLoadError, LaunchError
+from humming.jit.bandwidth import read_bandwidth
+from humming.jit.load import LoadedKernel, load
 from humming.quantize.layout import PackedWeight
 from humming.spec.device import Device
 from tuner.measure import paired_us, rotation, samples_us
@@ -110,7 +111,7 @@ class Bench:
         ) -> None:
             size = self._workspace_bytes(kernel, x.shape[0], packed.n)
             workspace = torch.full((size + _WORKSPACE_GUARD,), 0xA5, dtype=torch.uint8)
-            kernel.launch(x, packed, bias, out, workspace, self._threads)
+            kernel.launch(x, packed, bias, out, workspace[:size], self._threads)
             if not bool((workspace[size:] == 0xA5).all()):
                 raise WrongResultError(f"wrote behind its workspace at m={x.shape[0]}")
 

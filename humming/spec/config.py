@@ -41,12 +41,16 @@ class CpuConfig:
     split_k: int
 
     def __str__(self) -> str:
-        text = f"{self.mainloop} {self.code_path} {self.block_m}x{self.block_n}x{self.block_k}"
-        if self.unroll > 1:
-            text += f" unroll {self.unroll}"
-        if self.prefetch_bytes:
-            text += f" prefetch {self.prefetch_bytes}"
-        return text + (f" split-k {self.split_k}" if self.split_k > 1 else "")
+        text = f"{self.mainloop} {self.code_path} {self.block_m}x{self.block_n}"
+        if self.mainloop == "blocked":
+            text += f"x{self.block_k}"
+        for mark, value, off in (
+            ("u", self.unroll, 1),
+            ("p", self.prefetch_bytes, 0),
+            ("k/", self.split_k, 1),
+        ):
+            text += f" {mark}{value}" if value != off else ""
+        return text
 
 
 KernelConfig = Union[CpuConfig]  # noqa: UP007  (a union of one; families join it here)
