@@ -5,7 +5,9 @@ Names are loaded when first used, so that importing `humming` does nothing. No d
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from humming.version import __version__
@@ -30,13 +32,33 @@ _HOMES = {
     "HummingLinear": "humming.linear",
     "QuantizedTensor": "humming.quantize.tensor",
     "convert": "humming.convert",
-    "gemm": "humming.gemm",
     "prepare": "humming.linear",
-    "quantize": "humming.quantize.tensor",
 }
 
 
+class _CallableModule(ModuleType):
+    """A module whose main function has the module's own name: calling it calls that."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self, self.__name__.rpartition(".")[2])(*args, **kwargs)
+
+
+class _Package(ModuleType):
+    """`humming.gemm` and `humming.quantize` are a function and a module at once.
+
+    Whichever import comes first, the import system puts the module here; so the module is made
+    callable as it arrives, and both `humming.quantize(w)` and `humming.quantize.pack` work.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("gemm", "quantize") and type(value) is ModuleType:
+            value.__class__ = _CallableModule
+        super().__setattr__(name, value)
+
+
 def __getattr__(name: str) -> Any:
+    if name in ("gemm", "quantize"):
+        return import_module(f"humming.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'humming' has no attribute '{name}'")
     value = getattr(import_module(_HOMES[name]), name)
@@ -46,3 +68,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+sys.modules[__name__].__class__ = _Package

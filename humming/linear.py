@@ -137,9 +137,9 @@ class HummingLinear(nn.Module):
         Kernels of all intervals, or of the one that holds `m`; for activations of `dtype`, else of
         the layer's own. Raises TableError where the table cannot be used.
         """
-        self._forget()
         dtype = dtype or self.dtype
         self.spec, plan = bind(self.spec, dtype, self.bias is not None, table)
+        self._forget()
         self._plans[dtype, torch.get_num_threads()] = plan
         plan.load_all(m)
         return self
@@ -172,12 +172,13 @@ class HummingLinear(nn.Module):
         self._forget()
 
     def _forget(self) -> None:
-        """Drops what was derived from the buffers and the spec."""
+        """Derives anew what hangs on the buffers and the spec."""
+        self.layer = self.spec.text
         self._plans: dict[tuple[torch.dtype, int], Plan] = {}
         self._weight = self.spec.weight(self.packed_codes, self.packed_scales)
 
     def _through_op(self, x: torch.Tensor) -> torch.Tensor:
-        return through_op(x, self.packed_codes, self.packed_scales, self.bias, self.spec.text)
+        return through_op(x, self.packed_codes, self.packed_scales, self.bias, self.layer)
 
     def _forward_carefully(self, x: torch.Tensor) -> torch.Tensor:
         """A call that is a first one, wrong, or watched by a mode."""
