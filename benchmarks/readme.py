@@ -1,0 +1,72 @@
+"""`python -m benchmarks.readme`: writes the table of benchmarks/results/*.json into README.md, so
+that every figure there has a file behind it. Measures nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from humming.errors import UsageError
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "cpu_int4g128.json"
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+_PEERS = ("torch_int4pack", "torch_bf16", "torch_fp32")
+_HEAD = (
+    "| n x k | m | humming µs | of memory limit | torch int4pack | torch bf16 | torch fp32 | "
+    "relative error | config |\n|---|---|---|---|---|---|---|---|---|\n"
+)
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """Where the figures come from, and one row for each shape and m."""
+    facts = report["provenance"]
+    threads = "one thread" if report["threads"] == 1 else f"{report['threads']} threads"
+    rates = [result["read_bytes_per_s"] for result in report["results"]]
+    intro = (
+        f"{facts['device']['name']} ({', '.join(facts['device']['isa'])}), {threads}, "
+        f"{facts['date'][:10]}, torch {facts['torch']}, {facts['identity']['compiler_version']}. "
+        f"Memory is read at {max(rates) / 1e9:.1f} GB/s.\n\n"
+    )
+    return intro + _HEAD + "".join(_row(result) for result in report["results"])
+
+
+def _row(result: dict[str, Any]) -> str:
+    ours = result["sides"]["humming"]
+    peers = " | ".join(_times(result["sides"][name]["times_slower"]) for name in _PEERS)
+    return (
+        f"| {result['n']} x {result['k']} | {result['m']} | {ours['us']:.0f} | "
+        f"{result['limit_us'] / ours['us']:.0%} | {peers} | {ours['error']['relative']:.1e} | "
+        f"{result['config_text']} |\n"
+    )
+
+
+def _times(ratio: dict[str, float]) -> str:
+    return f"{ratio['ratio']:.2f} ({ratio['low']:.2f} .. {ratio['high']:.2f})"
+
+
+def rewritten(text: str, report: dict[str, Any]) -> str:
+    """`text` with what stands between the markers replaced. Raises UsageError without markers."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise UsageError(f"README.md must hold '{BEGIN}' and '{END}' once each; put them back")
+    head, _, rest = text.partition(BEGIN)
+    tail = rest.partition(END)[2]
+    return f"{head}{BEGIN}\n{markdown(report)}{END}{tail}"
+
+
+def main() -> int:
+    """Rewrites README.md; exit code 2 where it cannot."""
+    readme = ROOT / "README.md"
+    try:
+        text = rewritten(readme.read_text("utf-8"), json.loads(RESULTS.read_text("utf-8")))
+    except (UsageError, OSError) as error:
+        print(f"benchmarks.readme: {error}", file=sys.stderr)
+        return 2
+    readme.write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
