@@ -94,8 +94,9 @@ def bind(
 ) -> tuple[LayerSpec, Plan]:
     """Binds anew with `table` (None: the current default one): the spec that names it, its plan.
 
-    Raises TableError where the table cannot be used.
+    Raises TableError where the table cannot be used, LayoutError on another `dtype`.
     """
+    _check_dtype(dtype)
     loaded = load_table(table)
     named = None if table is None or loaded is None or loaded.path is None else str(loaded.path)
     spec = LayerSpec(spec.format, spec.n, spec.k, spec.layout, spec.scale_dtype, named)
@@ -168,10 +169,7 @@ def parse_layer(layer: str) -> LayerSpec:
 
 def check_call(x: torch.Tensor, n: int, k: int, bias: torch.Tensor | None) -> None:
     """Raises LayoutError where `x` or `bias` does not fit a layer of n x k."""
-    if x.dtype not in ACTIVATIONS:
-        raise LayoutError(
-            f"x must be fp32, bf16 or fp16, but got {_name(x.dtype)}; convert it with x.to()"
-        )
+    _check_dtype(x.dtype)
     if x.ndim < 1 or x.shape[-1] != k:
         raise LayoutError(
             f"`x.shape[-1] == k` must hold, but got x {list(x.shape)} for a layer of k={k}, n={n}"
@@ -179,6 +177,13 @@ def check_call(x: torch.Tensor, n: int, k: int, bias: torch.Tensor | None) -> No
     if bias is not None and (tuple(bias.shape) != (n,) or bias.dtype not in ACTIVATIONS):
         raise LayoutError(
             f"bias must be fp32, bf16 or fp16 [{n}], but got {_name(bias.dtype)} {list(bias.shape)}"
+        )
+
+
+def _check_dtype(dtype: torch.dtype) -> None:
+    if dtype not in ACTIVATIONS:
+        raise LayoutError(
+            f"x must be fp32, bf16 or fp16, but got {_name(dtype)}; convert it with x.to()"
         )
 
 

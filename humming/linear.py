@@ -116,10 +116,11 @@ class HummingLinear(nn.Module):
             plan is None
             or type(x) is not torch.Tensor
             or not x.is_cpu
-            or x.shape[-1] != weight.k
+            or x.shape[-1:] != self._k
             or buffers["packed_codes"] is not weight.codes
             or buffers["packed_scales"] is not weight.scales
             or x.requires_grad
+            or x.is_neg()
             or _intercepted()
         ):
             return self._forward_carefully(x)
@@ -162,6 +163,7 @@ class HummingLinear(nn.Module):
 
     def _fill(self, packed: PackedWeight, bias: torch.Tensor | None, dtype: torch.dtype) -> None:
         """Takes the weight over as this layer's whole state."""
+        _require_cpu(packed.codes)
         self.in_features, self.out_features = packed.k, packed.n
         self.dtype = dtype
         self.bias_dtype = dtype if bias is None else bias.dtype
@@ -173,18 +175,19 @@ class HummingLinear(nn.Module):
 
     def _forget(self) -> None:
         """Derives anew what hangs on the buffers and the spec."""
-        self.layer = self.spec.text
+        self._k = (self.spec.k,)
+        self.layer_text = self.spec.text
         self._plans: dict[tuple[torch.dtype, int], Plan] = {}
         self._weight = self.spec.weight(self.packed_codes, self.packed_scales)
 
     def _through_op(self, x: torch.Tensor) -> torch.Tensor:
-        return through_op(x, self.packed_codes, self.packed_scales, self.bias, self.layer)
+        return through_op(x, self.packed_codes, self.packed_scales, self.bias, self.layer_text)
 
     def _forward_carefully(self, x: torch.Tensor) -> torch.Tensor:
         """A call that is a first one, wrong, or watched by a mode."""
         if x.requires_grad and torch.is_grad_enabled():
             raise LayoutError(NO_BACKWARD)
-        if not isinstance(x, torch.Tensor) or type(x) not in _PLAIN or _intercepted() or x.is_meta:
+        if type(x) not in _PLAIN or x.is_meta or x.is_neg() or _intercepted():
             return self._through_op(x)
         check_call(x, self.out_features, self.in_features, self.bias)
         weight = self.spec.weight(self.packed_codes, self.packed_scales)
@@ -200,11 +203,9 @@ class HummingLinear(nn.Module):
     ) -> Any:
         """Moves the packed form and rounds the bias; codes and scales keep their types."""
         codes = fn(self.packed_codes)
-        if codes.device.type not in ("cpu", "meta"):
-            raise LayoutError(
-                f"layout '{self.spec.layout}' serves on the CPU, but the layer was moved to "
-                f"{codes.device}; keep it on the CPU"
-            )
+        if codes.dtype != torch.int32:  # Module.type() casts integers too
+            codes = self.packed_codes.to(codes.device)
+        _require_cpu(codes)
         dtype = fn(torch.empty(0, dtype=self.dtype, device=self.packed_codes.device)).dtype
         if dtype in ACTIVATIONS and dtype != self.dtype:
             self.dtype = self.bias_dtype = dtype
@@ -267,12 +268,13 @@ class HummingLinear(nn.Module):
         self._forget()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what belongs to this process: bound kernels and the path of a table."""
-        spec = replace(self.spec, table=None)
-        return {**self.__dict__, "_plans": {}, "_weight": None, "spec": spec}
+        """Without what belongs to this process: bound kernels."""
+        return {**self.__dict__, "_plans": {}, "_weight": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
+        if self.spec.table and not Path(self.spec.table).exists():
+            self.spec = replace(self.spec, table=None)  # pickled on another machine
         self._forget()
 
 
@@ -305,6 +307,14 @@ def _intercepted() -> bool:
         or torch._C._get_tracing_state() is not None
         or torch._C._functorch.peek_interpreter_stack() is not None
     )
+
+
+def _require_cpu(codes: torch.Tensor) -> None:
+    if codes.device.type not in ("cpu", "meta"):
+        raise LayoutError(
+            f"a HummingLinear must be on the CPU, the only device with kernels so far, but got "
+            f"{codes.device}; move it with .to('cpu')"
+        )
 
 
 def _fp32(tensor: torch.Tensor | None) -> torch.Tensor | None:

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import torch
 
-from humming.dispatch.dispatcher import Dispatch, resolve, why_unused
+from humming.dispatch.dispatcher import Dispatch, lookup, resolve, why_unused
 from humming.dispatch.intervals import TunedTable
 from humming.errors import (
     CompileError,
@@ -105,6 +105,8 @@ class Plan:
 
     def load_all(self, m: int | None = None) -> None:
         """Compiles and loads the kernels of all intervals, or of the one that holds `m`."""
+        if m is not None:
+            lookup(self.dispatches, m)  # raises where m is out of range
         if self.threads > 1:
             parallel_for_address()
         index = 0

@@ -1,7 +1,10 @@
 """Where a layer's configs come from, and what happens when a table, compiler or kernel fails it."""
 
+import copy
+import pickle
 import shutil
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +12,7 @@ from torch import nn
 
 import humming
 from humming.dispatch.tables import write_generation
-from humming.errors import CompilerNotFoundError, TableError
+from humming.errors import CompilerNotFoundError, LaunchError, TableError
 from humming.jit.cache import compiled
 from humming.reference import error_bound, matmul_float64
 
@@ -143,6 +146,32 @@ def test_a_config_that_does_not_compile_gives_way_with_one_warning(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert_serves(layer)
+
+
+def test_a_launch_that_fails_gives_way_with_one_warning(make_table, monkeypatch):
+    layer = layer_of(62).prepare(make_table(62, 64, ms=(1,), prefetch_bytes=6144).path, m=1)
+    (plan,) = layer._plans.values()
+    tuned = plan._bound.kernels[0]
+
+    def fail(*_):
+        raise LaunchError("status 7")
+
+    monkeypatch.setattr(tuned, "launch", fail)
+    with pytest.warns(RuntimeWarning, match="status 7"):
+        assert_serves(layer)
+    assert sources(layer) == {"heuristic"}
+    assert_serves(layer)
+
+
+def test_a_copy_keeps_its_table_and_forgets_one_that_is_gone(make_table):
+    layer = layer_of(63).prepare(make_table(63, 64).path, m=1)
+    copied, text = copy.deepcopy(layer), pickle.dumps(layer)
+    assert_serves(copied)
+    assert "tuned" in sources(copied)
+    Path(layer.spec.table).unlink()
+    moved = pickle.loads(text)
+    assert_serves(moved)
+    assert sources(moved) == {"heuristic"}
 
 
 def test_without_a_compiler_a_cached_kernel_serves_and_nothing_else(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import humming
-from humming.errors import FormatError, LayoutError
+from humming.errors import FormatError, LayoutError, LegalityError
 from humming.reference import error_bound, matmul_float64
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -22,6 +22,12 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 def layer_of(n=40, k=64, bias=True, dtype=torch.float32, seed=0):
     torch.manual_seed(seed)
     return humming.HummingLinear.from_linear(nn.Linear(k, n, bias=bias, dtype=dtype), "int4g128")
+
+
+def called():
+    layer = layer_of()
+    layer(torch.zeros(1, 64))
+    return layer
 
 
 def assert_right(layer, x, y):
@@ -132,7 +138,15 @@ def test_conversions_round_the_bias_and_keep_the_codes():
     assert layer.state_dict()["bias"].dtype == torch.bfloat16
     assert_right(layer, x, layer(x))
     assert layer.to("cpu") is layer
+    assert torch.equal(layer.type(torch.float16).state_dict()["codes"], state["codes"])
     assert layer.to("meta").to_empty(device="cpu").packed_scales.dtype == torch.float32
+
+
+def test_a_lazily_negated_input_is_read_as_it_counts():
+    layer = called()
+    x = torch.complex(torch.zeros(2, 64), torch.randn(2, 64)).conj().imag
+    assert x.is_neg()
+    assert torch.equal(layer(x), layer(x.clone()))
 
 
 def test_swapped_buffers_are_seen():
@@ -156,6 +170,10 @@ def test_swapped_buffers_are_seen():
         (lambda: humming.HummingLinear(64, 4, dtype=torch.float64), LayoutError, "dtype must be"),
         (lambda: layer_of()(torch.zeros(2, 32)), LayoutError, "x.shape"),
         (lambda: layer_of()(torch.zeros(2, 64, requires_grad=True)), LayoutError, "no backward"),
+        (lambda: called()(torch.zeros(2, 32)), LayoutError, "x.shape"),
+        (lambda: called()(torch.zeros(())), LayoutError, "x.shape"),
+        (lambda: layer_of().prepare(dtype=torch.float64), LayoutError, "x must be fp32"),
+        (lambda: layer_of().prepare(m=-1), LegalityError, "0 <= m"),
         (lambda: humming.prepare(nn.ReLU()), LayoutError, "humming.convert"),
     ],
 )
