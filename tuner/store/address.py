@@ -5,6 +5,7 @@ Nothing is opened here.
 from __future__ import annotations
 
 import contextlib
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -66,8 +67,9 @@ def parse(text: str) -> Address:
 def _sqlite(path: str) -> Address:
     if not path or path == ":memory:" or "\0" in path:
         raise StoreError("a SQLite database needs a file, but the URL names none; add its path")
-    file = Path(path).expanduser()
-    return Address("sqlite", str(file), path=file)
+    file = Path(os.path.expanduser(path))  # noqa: PTH111  (leaves a ~ that is nobody's as it is)
+    shown = str(file).encode("utf-8", "replace").decode("utf-8")
+    return Address("sqlite", shown, path=file)
 
 
 def _postgres(text: str) -> Address:

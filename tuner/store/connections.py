@@ -196,7 +196,7 @@ def _connect_sqlite(address: Address, mode: str) -> sqlite3.Connection:
     # isolation_level=None: the engine's own BEGIN is the only one. Pooled connections may change
     # threads.
     return sqlite3.connect(
-        f"file:{quote(str(address.path.absolute()))}?{_modes(mode)}",
+        f"file:{quote(os.fsencode(address.path.absolute()))}?{_modes(mode)}",
         uri=True,
         timeout=BUSY_S,
         isolation_level=None,

@@ -7,7 +7,6 @@ counts.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -154,7 +153,7 @@ def lease(
         select(leases).where(leases.c.id == name).with_for_update()
     ).one_or_none()
     if held is not None:
-        gone = held.host == process.host() and process.started(held.pid) != held.process_started
+        gone = process.gone(held.host, held.pid, held.process_started)
         if held.holder != holder and held.expires_at > time and not gone:
             return None
         connection.execute(delete(leases).where(leases.c.id == name))
@@ -165,12 +164,8 @@ def lease(
         "holder": holder,
         "expires_at": time + timedelta(seconds=seconds),
     }
-    here = {
-        "host": process.host(),
-        "pid": os.getpid(),
-        "process_started": process.started(os.getpid()) or "",
-    }
-    rows.add(connection, leases, {**values, **here})
+    rows.add(connection, leases, {**values, **process.stamp()})
+    # Of two that found no row at once, the first insert stands.
     winner = connection.execute(select(leases.c.holder).where(leases.c.id == name)).scalar_one()
     return Lease(**values) if winner == holder else None
 

@@ -63,7 +63,8 @@ def begin(
         attempts=attempts,
         started_at=time,
     )
-    connection.execute(delete(in_flight).where(in_flight.c.id.in_([row.id for row in lost])))
+    if lost:
+        connection.execute(delete(in_flight).where(in_flight.c.id.in_([row.id for row in lost])))
     rows.add(
         connection,
         in_flight,
@@ -72,11 +73,9 @@ def begin(
             "identity_id": identity.id,
             "problem_id": problem.id,
             "config_id": name,
-            "host": process.host(),
-            "pid": os.getpid(),
-            "process_started": process.started(os.getpid()) or "",
             "started_at": time,
             "attempts": attempts,
+            **process.stamp(),
         },
     )
     return ticket
@@ -84,9 +83,9 @@ def begin(
 
 def orphan(row: Row[Any], time: datetime) -> bool:
     """Whether the process that began this launch is gone."""
-    if row.host == process.host():
-        return bool(process.started(row.pid) != row.process_started)
-    return bool(row.started_at < time - FOREIGN_ORPHAN_AGE)
+    if row.host != process.host():
+        return bool(row.started_at < time - FOREIGN_ORPHAN_AGE)
+    return process.gone(row.host, row.pid, row.process_started)
 
 
 def finish(

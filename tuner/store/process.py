@@ -13,6 +13,17 @@ def host() -> str:
     return socket.gethostname()
 
 
+def stamp() -> dict[str, str | int]:
+    """This process as columns of a row: host, pid, process_started."""
+    pid = os.getpid()
+    return {"host": host(), "pid": pid, "process_started": started(pid) or ""}
+
+
+def gone(host_name: str, pid: int, process_started: str) -> bool:
+    """Whether the process that stamped a row is of this host and lives no more."""
+    return host_name == host() and started(pid) != process_started
+
+
 def started(pid: int) -> str | None:
     """A text that two processes with the same pid never share: boot id and start tick; None where
     no such process lives.
