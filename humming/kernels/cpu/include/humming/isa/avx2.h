@@ -17,6 +17,7 @@ struct Codes {
 };
 
 constexpr int kMaxAccumulators = 6;
+constexpr bool kHasLookup = false;
 
 HUMMING_INLINE Vec load(const float* from) {
   return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)};

@@ -37,6 +37,12 @@ HUMMING_INLINE Vec and_xor_as_float(Codes a, uint32_t mask, uint32_t flip) {
                                                        _mm512_set1_epi32((int)flip), kAndXor));
 }
 
+// table[lane % 16] for each lane: a lane's low 4 bits pick, the others do not matter.
+constexpr bool kHasLookup = true;
+HUMMING_INLINE Vec lookup(Codes lanes, const float (&table)[16]) {
+  return _mm512_permutexvar_ps(lanes, _mm512_loadu_ps(table));
+}
+
 HUMMING_INLINE Vec load_bf16(const uint16_t* from) {
   const __m256i bits = _mm256_loadu_si256((const __m256i*)from);
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));

@@ -22,6 +22,7 @@ struct Codes {
 };
 
 constexpr int kMaxAccumulators = 6;
+constexpr bool kHasLookup = false;
 
 template <class To, class From>
 HUMMING_INLINE To bit_cast(const From& from) {
