@@ -56,3 +56,10 @@ def test_the_widest_code_path_that_the_cpu_has_is_taken(device):
     assert device.supports(path)
     wider = list(CODE_PATH_FLAGS)[list(CODE_PATH_FLAGS).index(path) + 1 :]
     assert not any(device.supports(other) for other in wider)
+
+
+def test_threads_share_k_only_where_n_has_too_few_tiles():
+    device = Device("cpu", "Some CPU", "x86_64", 2**25, threads=8)
+    assert heuristic(Problem("int4g128", n=16, k=4096, m=1), device).split_k == 8
+    assert heuristic(Problem("int4g128", n=32, k=256, m=1), device).split_k == 2
+    assert heuristic(Problem("int4g128", n=4096, k=4096, m=1), device).split_k == 1
