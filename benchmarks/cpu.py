@@ -12,6 +12,7 @@ import argparse
 import json
 import math
 import os
+import resource
 import statistics
 import sys
 import tempfile
@@ -74,7 +75,7 @@ def _result(
     winner = tuned.winners[m]
     with torch.inference_mode():
         wrong = {side.name: errors(side, q) for side in sides}
-        load = os.getloadavg()[0]
+        load, preempted = os.getloadavg()[0], _preemptions()
         taken = paired_us([side.calls for side in sides], rounds, lambda: math.inf, seed)
     return {
         "n": winner.problem.n,
@@ -87,9 +88,9 @@ def _result(
         "table": tuned.table.id,
         "settled": {"reason": tuned.settled[m].reason, "measured": tuned.settled[m].measured},
         "least_bytes": winner.problem.least_bytes,
-        "read_bytes_per_s": tuned.read_bytes_per_s,
-        "limit_us": winner.problem.least_bytes / tuned.read_bytes_per_s * 1e6,
+        "limit_us": winner.limit_us,
         "load_average": load,
+        "preemptions": _preemptions() - preempted,
         "rounds": len(taken[0]),
         "sides": {
             side.name: {
@@ -103,6 +104,11 @@ def _result(
             for side, times in zip(sides, taken, strict=True)
         },
     }
+
+
+def _preemptions() -> int:
+    """How often the scheduler took the CPU from this process: near 0 on an idle machine."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 def _ratio(side: Sequence[float], ours: Sequence[float]) -> dict[str, float]:

@@ -1,43 +1,64 @@
-"""A tuned table for one layer, made by our own tuner from an empty database. Measures no peer."""
+"""A tuned table for one layer, made as a user makes it: a config.json, an empty database, the
+tuner. Measures no peer."""
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-from humming.dispatch.tables import TunedTable, write_generation
-from humming.errors import HummingError, LegalityError
-from humming.jit.identity import here
+from humming.dispatch.tables import TunedTable
+from humming.errors import HummingError
 from humming.settings import tables_dir
 from humming.spec.device import Device
-from search_spaces.load import load_spaces
 from tuner.budget import Budget
-from tuner.isolation import Worker
-from tuner.pipeline import read_bytes_per_s, settle
+from tuner.pipeline import Job, tune
 from tuner.progress import Watch
-from tuner.search import Scope
 from tuner.store.open import open_store
 from tuner.store.records import Settled, Winner
-from tuner.tasks import make_tasks
-from tuner.workload import LayerGroup, Workload
 
 FORMAT = "int4g128"
 
 
 @dataclass(frozen=True)
 class TunedLayer:
-    """What the tuner proved about a layer: for each m its winner, and how its search ended.
-
-    `read_bytes_per_s` is what it measured as this device's limit.
-    """
+    """What the tuner proved about a layer: for each m its winner, and how its search ended."""
 
     table: TunedTable
-    read_bytes_per_s: float
     winners: dict[int, Winner]
     settled: dict[int, Settled]
+
+
+def model_config(n: int, k: int) -> dict[str, Any]:
+    """A bf16 Llama whose only quantized layer, `self_attn.o_proj`, has the shape n x k."""
+    weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group"}
+    scheme = {
+        "targets": ["re:.*o_proj"],
+        "format": "pack-quantized",
+        "weights": {**weights, "group_size": 128, "dynamic": False},
+    }
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "torch_dtype": "bfloat16",
+        "hidden_size": n,
+        "intermediate_size": 128,
+        "num_attention_heads": 1,
+        "num_key_value_heads": 1,
+        "head_dim": k,
+        "num_hidden_layers": 1,
+        "vocab_size": 128,
+        "quantization_config": {
+            "quant_method": "compressed-tensors",
+            "format": "pack-quantized",
+            "config_groups": {"group_0": scheme},
+            "ignore": ["lm_head"],
+        },
+    }
 
 
 def tune_layer(
@@ -45,26 +66,18 @@ def tune_layer(
 ) -> TunedLayer:
     """Tunes a bf16 layer for each m, `seconds` in all, into a database in the empty `folder`.
 
-    Raises HummingError where nothing could be proved.
+    Raises HummingError where nothing could be proved for an m.
     """
-    group = LayerGroup("dense", n, k, 1, None, None, FORMAT, ("layer",))
-    workload = Workload("benchmark", 1, "bf16", (group,), (), ())
-    tasks, skipped = make_tasks(workload, m_values, device, load_spaces())
-    if skipped:
-        raise LegalityError(skipped[0].reason)
-    identity, budget = here(device), Budget(seconds)
+    model = folder / "config.json"
+    model.write_text(json.dumps(model_config(n, k)), "utf-8")
     url = f"sqlite:///{folder}/tuning.db"
     watch = Watch(Console(file=sys.stderr))
-    with open_store(url) as store, Worker(device) as worker, watch.running(len(tasks), 0):
-        rate = read_bytes_per_s(worker)
-        for done, task in enumerate(tasks):
-            share = budget.share(1.0, len(tasks) - done)
-            settle(Scope(task, identity, store, worker, watch, rate), share)
-        table = write_generation(store.table_entries(), tables_dir(url))
-        ids = {task.problem.id: task.problem.m for task in tasks}
-        settled = {ids[key]: value for key, value in store.settled(identity).items()}
-        winners = {winner.problem.m: winner for winner in store.winners(identity)}
+    with open_store(url) as store:
+        tuned = tune(Job(model, device, m_values), store, tables_dir(url), Budget(seconds), watch)
+        winners = {winner.problem.m: winner for winner in store.winners(tuned.identity)}
+        ended = store.settled(tuned.identity)
+    settled = {task.problem.m: ended[task.problem.id] for task in tuned.tasks}
     missing = sorted(set(m_values) - winners.keys())
-    if missing:
+    if tuned.table is None or missing:
         raise HummingError(f"n={n} k={k}: nothing was proved for m={missing}; raise --budget")
-    return TunedLayer(table, rate, winners, settled)
+    return TunedLayer(tuned.table, winners, settled)
