@@ -17,7 +17,6 @@ struct Codes {
 };
 
 constexpr int kMaxAccumulators = 6;
-constexpr bool kHasLookup = false;
 
 HUMMING_INLINE Vec load(const float* from) {
   return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)};
@@ -58,6 +57,10 @@ HUMMING_INLINE Vec and_xor_as_float(Codes a, uint32_t mask, uint32_t flip) {
   return {_mm256_castsi256_ps(_mm256_xor_si256(_mm256_and_si256(a.low, masks), flips)),
           _mm256_castsi256_ps(_mm256_xor_si256(_mm256_and_si256(a.high, masks), flips))};
 }
+
+// No 16-entry lookup here; the declaration lets code that asks kHasLookup first be parsed.
+constexpr bool kHasLookup = false;
+Vec lookup(Codes lanes, const float (&table)[16]);
 
 HUMMING_INLINE __m128i load_half(const uint16_t* from) {
   return _mm_loadu_si128((const __m128i*)from);

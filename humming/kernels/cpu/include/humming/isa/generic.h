@@ -22,7 +22,6 @@ struct Codes {
 };
 
 constexpr int kMaxAccumulators = 6;
-constexpr bool kHasLookup = false;
 
 template <class To, class From>
 HUMMING_INLINE To bit_cast(const From& from) {
@@ -67,6 +66,10 @@ HUMMING_INLINE Vec and_xor_as_float(Codes a, uint32_t mask, uint32_t flip) {
   const Uint4 masks{mask, mask, mask, mask}, flips{flip, flip, flip, flip};
   return each_part([&](int i) { return (Float4)((a.part[i] & masks) ^ flips); });
 }
+
+// No 16-entry lookup here; the declaration lets code that asks kHasLookup first be parsed.
+constexpr bool kHasLookup = false;
+Vec lookup(Codes lanes, const float (&table)[16]);
 
 HUMMING_INLINE Float4 widen_bf16(Uint4 bits) { return (Float4)(bits << 16); }
 
