@@ -45,16 +45,13 @@ def legal_candidates(
     space = select(spaces, family, device, problem.format)
     first = heuristic(problem, device)
     configs: dict[str, KernelConfig] = {config_id(first): first}
-    rejections: Counter[str] = Counter()
-    context = context_of(problem, device)
-    for values in space.configs():
-        reason = space.rejected_by(values, context)
-        if reason is None:
-            config = config_from_dict({"family": family, **values})
-            broken = config_violations(config, problem, device)
-            if not broken:
-                configs[config_id(config)] = config
-                continue
-            reason = broken[0].rule
-        rejections[reason] += 1
+    pruned = space.prune(context_of(problem, device))
+    rejections = Counter(pruned.rejected)
+    for values in pruned.configs:
+        config = config_from_dict({"family": family, **values})
+        broken = config_violations(config, problem, device)
+        if broken:
+            rejections[broken[0].rule] += 1
+        else:
+            configs[config_id(config)] = config
     return Candidates(space, configs, first, dict(rejections))

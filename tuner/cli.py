@@ -11,7 +11,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +19,10 @@ from rich.console import Console
 
 from humming.errors import HummingError, UsageError
 from humming.jit.detect import find_device
+from humming.jit.identity import serving_device
 from humming.settings import database_url, tables_dir
+from humming.spec.device import Device
+from humming.version import __version__, require_alone
 from search_spaces.load import describe, load_spaces, validate
 from tuner.budget import Budget, parse_duration, process_age_s
 from tuner.pipeline import Job, tune
@@ -83,7 +85,7 @@ def main_job(
     if context.invoked_subcommand is not None:
         return
     if show_version:
-        _say(f"humming-tune {version('humming-tune')}")
+        _say(f"humming-tune {__version__}")
         return
     if model is None:
         raise UsageError(
@@ -91,7 +93,7 @@ def main_job(
         )
     job = Job(
         model=Path(model),
-        device=find_device(device),
+        device=_device(device),
         m_values=parse_m(m),
         tp=tp,
         format=format,
@@ -100,7 +102,7 @@ def main_job(
     seconds = None if budget is None else parse_duration(budget)
     deadline = Budget(seconds, process_age_s())
     errors = Console(stderr=True, soft_wrap=True)
-    with open_store(database_url(db)) as store:
+    with _interruptible(), open_store(database_url(db)) as store:
         tuned = tune(job, store, tables_dir(db), deadline, Watch(errors, quiet=as_json))
         report = to_json(tuned, store)
     if as_json:
@@ -125,7 +127,7 @@ def plan(
             "--model must name a config.json or a folder that holds one; see humming-tune plan "
             "--help"
         )
-    result = plan_json(Path(model), tp, format, parse_m(m), find_device(device), db)
+    result = plan_json(Path(model), tp, format, parse_m(m), _device(device), db)
     if as_json:
         _print_json(result)
     else:
@@ -166,20 +168,27 @@ def db_upgrade(db: Database = None, as_json: AsJson = False) -> None:
 
 
 def main() -> None:
-    """Entry point of the command `humming-tune`."""
-    with _one_sentence():
-        app(standalone_mode=True)
-
-
-@contextmanager
-def _one_sentence() -> Iterator[None]:
-    """Errors raised on purpose become one sentence on standard error and an exit code; Ctrl-C
-    becomes 130."""
+    """Entry point of the command `humming-tune`: an error raised on purpose becomes one sentence on
+    standard error and its exit code."""
     try:
-        yield
+        require_alone()
+        app()
     except HummingError as error:
         sys.stderr.write(f"humming-tune: {error}\n")
         raise SystemExit(error.exit_code) from None
+
+
+def _device(spec: str) -> Device:
+    """The named device as a serving process will use it: a CPU with torch's number of threads."""
+    device = find_device(spec)
+    return serving_device() if device.kind == "cpu" else device
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends with one sentence and exit code 130."""
+    try:
+        yield
     except KeyboardInterrupt:
         sys.stderr.write("humming-tune: ended by Ctrl-C; all that was measured is kept\n")
         raise SystemExit(130) from None

@@ -84,7 +84,10 @@ def _line_up(scope: Scope, known: Known) -> list[str]:
 
 
 def _torch_us(scope: Scope) -> float:
-    """Median time of torch's linear, stored as evidence like any other."""
+    """Median time of torch's linear: earlier evidence, or measured now and stored like any other."""
+    for past in scope.store.measurements(scope.identity, scope.task.problem):
+        if past.kind == "torch" and past.us is not None:
+            return past.us
     result = scope.worker.ask(Baseline(), TIMEOUT_S)
     assert isinstance(result, Trialled)
     median = statistics.median(result.samples_us)

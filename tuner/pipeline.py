@@ -75,7 +75,8 @@ def tune(job: Job, store: Store, tables: Path, budget: Budget, watch: Watch) -> 
             if budget.over:
                 break
             share = budget.share(1.0, len(open_tasks) - done)
-            measured += settle(Scope(task, identity, store, worker, watch, rate), share)
+            scope = Scope(task, identity, store, worker, watch, rate)
+            measured += settle(scope, share, job.resume)
     entries = store.table_entries()
     table = write_generation(entries, tables) if entries else None
     return Tuned(workload, identity, tasks, skipped, measured, table)
@@ -88,7 +89,7 @@ def read_bytes_per_s(worker: Worker) -> float:
     return rate.bytes_per_s
 
 
-def settle(scope: Scope, budget: Budget) -> int:
+def settle(scope: Scope, budget: Budget, resume: bool) -> int:
     """Settle one problem within `budget`; returns how many trials ran. No candidate, however bad,
     ends the tuning."""
     task = scope.task
@@ -98,7 +99,7 @@ def settle(scope: Scope, budget: Budget) -> int:
     except WorkerLostError as lost:
         scope.watch.note(f"n={task.problem.n} k={task.problem.k}: {lost}; left for another run")
         return 0
-    known, reason = search(scope, budget.share(SEARCH_SHARE, 1.0))
+    known, reason = search(scope, budget.share(SEARCH_SHARE, 1.0), resume)
     hold_finals(scope, known, budget)
     scope.store.settle(scope.identity, task.problem, reason, known.measured)
     return known.measured

@@ -4,6 +4,7 @@ finals.py."""
 from __future__ import annotations
 
 import statistics
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,28 +71,34 @@ class Known:
         self.configs[config_id(config)] = config
 
 
-def search(scope: Scope, budget: Budget) -> tuple[Known, Reason]:
+def search(scope: Scope, budget: Budget, resume: bool = False) -> tuple[Known, Reason]:
     """Search until all is tried ("exhausted"), nothing new comes ("rule") or the budget ends
     ("budget").
 
-    The heuristic's config is always measured, whatever the budget: it is the incumbent of the
+    Evidence of earlier runs counts as if it were this run's; `resume` gives the rule its patience
+    back. The heuristic's config is always measured, whatever the budget: it is the incumbent of the
     finals.
     """
     known = Known()
     sampler = _sampler(scope, known)
+    if resume:
+        known.since_news = 0
     heuristic = scope.task.candidates.heuristic
     if config_id(heuristic) not in known.times:
         sampler.know(heuristic, None)
         _run([heuristic], scope, known, sampler)
+    batch_s = 0.0
     while True:
         if sampler.exhausted:
             return known, "exhausted"
-        if budget.over:
+        if budget.left_s() <= batch_s:  # the last batch tells what another one would take
             return known, "budget"
         if len(known.times) >= MIN_TRIALS and known.since_news >= PATIENCE:
             return known, "rule"
+        start = time.monotonic()
         batch = [config for config in (sampler.ask() for _ in range(cores())) if config]
         _run(batch, scope, known, sampler)
+        batch_s = time.monotonic() - start
 
 
 def _sampler(scope: Scope, known: Known) -> Sampler:
@@ -112,7 +119,6 @@ def _sampler(scope: Scope, known: Known) -> Sampler:
     for problem_id, key in store.quarantined(scope.identity):
         if problem_id == problem.id and key in legal:
             sampler.know(legal[key], None)
-    known.since_news = 0
     return sampler
 
 
