@@ -84,7 +84,8 @@ def _line_up(scope: Scope, known: Known) -> list[str]:
 
 
 def _torch_us(scope: Scope) -> float:
-    """Median time of torch's linear: earlier evidence, or measured now and stored like any other."""
+    """Median time of torch's linear: earlier evidence, or measured now and stored like any
+    other."""
     for past in scope.store.measurements(scope.identity, scope.task.problem):
         if past.kind == "torch" and past.us is not None:
             return past.us

@@ -1,4 +1,5 @@
-"""Kernels that are wrong on purpose, compiled for real, with the C boundary of humming/args.h. No tests here."""
+"""Kernels that are wrong on purpose, compiled for real, with the C boundary of humming/args.h. No
+tests here."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def hostile_kernel(name: str, device: Device) -> CompiledKernel:
 def edited_kernel(
     config: KernelConfig, problem: Problem, device: Device, wrapper: str
 ) -> CompiledKernel:
-    """The real kernel of `config`, its entry renamed and called by `wrapper`, C++ that defines humming_gemm."""
+    """The real kernel of `config`, its entry renamed and called by `wrapper`, C++ that defines
+    humming_gemm."""
     real = render(config, problem)
     text = real.text.replace("humming_gemm(", "real_gemm(") + wrapper
     source = KernelSource(real.family, text, real.language, real.flags, real.headers, real.static)

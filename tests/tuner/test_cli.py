@@ -1,7 +1,6 @@
 """Bad input gets one sentence and exit code 2, never a traceback; what was stored before stays."""
 
 import json
-import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -154,7 +153,7 @@ def test_spaces_plan_version_and_upgrade_print_json(call, model):
 
 def test_plan_writes_nothing(call, model, tmp_path):
     assert call("plan", "--model", model(), "--format", "int4g128")[0] == 0
-    assert not os.path.exists(tmp_path / "tuning.db")
+    assert not (tmp_path / "tuning.db").exists()
 
 
 def test_an_unknown_option_is_a_usage_error(call):

@@ -1,4 +1,5 @@
-"""A candidate that crashes, hangs or cheats is an outcome; the worker is replaced and the next candidate runs as ever."""
+"""A candidate that crashes, hangs or cheats is an outcome; the worker is replaced and the next
+candidate runs as ever."""
 
 import os
 import signal

@@ -1,7 +1,6 @@
 """The whole road on a small model: tune, find it settled, serve it, be killed and lose nothing."""
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -141,4 +140,4 @@ def test_a_budget_holds(model, tmp_path):
     start = time.monotonic()
     run(model, tmp_path / "tuning.db", "--m", "1", "--budget", "15s")
     assert time.monotonic() - start <= 15 * 1.05 + 2 + 8  # and the slack of a busy test machine
-    assert os.path.exists(tmp_path / "tuning.db")
+    assert (tmp_path / "tuning.db").exists()
