@@ -1,6 +1,8 @@
-// What crosses the C boundary: the arguments of a kernel and its status. humming/jit/load.py packs
-// the same fields. Run by the calling thread. Reads and writes nothing itself. Technique: every
-// field has 8 bytes, so that there is no padding to agree on.
+// What crosses the C boundary: the arguments of a kernel and its status. humming/jit/load.py
+//   packs the same fields.
+// Run by the calling thread.
+// Reads and writes nothing itself.
+// Technique: every field has 8 bytes, so that there is no padding to agree on.
 #pragma once
 
 #include "humming/scheduler/parallel.h"

@@ -1,6 +1,8 @@
-// Loops whose index is a constant: the body is inlined once per index, so arrays of registers stay
-// in registers. Run by every thread. Reads and writes nothing itself. Technique: fold expression
-// over std::integer_sequence (C++17).
+// Loops whose index is a constant: the body is inlined once per index, so arrays of registers
+//   stay in registers.
+// Run by every thread.
+// Reads and writes nothing itself.
+// Technique: fold expression over std::integer_sequence (C++17).
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,10 @@
 // Bit tricks on 4-bit codes, and nothing else.
 // Run by every thread.
 // Reads codes in registers -> writes floats in registers.
-// Technique: a code whose bits lie in the mantissa of 2^e, where e gives its lowest bit the weight
-// 1, is the float 2^e + code; taking 2^e away is exact. Flipping a two's complement code's top bit
-// adds 8, which goes the same way. A 16-entry lookup does it all at once where the machine has one.
+// Technique: a code whose bits lie in the mantissa of 2^e, where e gives its lowest bit the
+//   weight 1, is the float 2^e + code; taking 2^e away is exact. Flipping a two's complement
+//   code's top bit adds 8, which goes the same way. A 16-entry lookup does it all at once where
+//   the machine has one.
 #pragma once
 
 namespace humming {

@@ -1,4 +1,5 @@
-// Stores to the output happen here only: bias, one rounding to the output type, and the edge at n.
+// Stores to the output happen here only: bias, one rounding to the output type, and the edge at
+//   n.
 // Run by every thread, each on its own elements.
 // Reads fp32 sums in registers and bias fp32 [n] -> writes out [m][n], row stride ldo.
 // Technique: none.

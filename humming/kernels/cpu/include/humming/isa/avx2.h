@@ -1,6 +1,8 @@
 // The 16-lane vocabulary in AVX2, FMA and F16C: one instruction a function (twice: a Vec is two
-// registers). Run by every thread. Reads and writes 16 consecutive elements at an address of any
-// alignment. Source: Intel Intrinsics Guide.
+//   registers).
+// Run by every thread.
+// Reads and writes 16 consecutive elements at an address of any alignment.
+// Source: Intel Intrinsics Guide.
 #pragma once
 
 #include <immintrin.h>

@@ -1,7 +1,9 @@
-// The 16-lane vocabulary in portable vector extensions (GCC and Clang): one instruction a function,
-// no loops over data. Run by every thread. Reads and writes 16 consecutive elements at an address
-// of any alignment. Technique: four native 16-byte vectors a Vec, as compilers lower wider ones
-// through memory; 16-bit floats by bit arithmetic on the fp32 encoding.
+// The 16-lane vocabulary in portable vector extensions (GCC and Clang): one instruction a
+//   function, no loops over data.
+// Run by every thread.
+// Reads and writes 16 consecutive elements at an address of any alignment.
+// Technique: four native 16-byte vectors a Vec, as compilers lower wider ones through memory;
+//   16-bit floats by bit arithmetic on the fp32 encoding.
 #pragma once
 
 #include <cstring>

@@ -1,8 +1,10 @@
-// The mainloop for large m: a tile of w is dequantized into cache once and used by many rows of x.
-// It only orders named steps. Run by all threads; a part is a range of n blocks and of m blocks.
+// The mainloop for large m: a tile of w is dequantized into cache once and used by many rows of
+//   x. It only orders named steps.
+// Run by all threads; a part is a range of n blocks and of m blocks.
 // Reads packed weights and interleaved x -> fp32 tile of w [block_k][block_n] and sums [m
-// blocks][block_m][block_n] in the part's share of the workspace -> the output. Technique: register
-// tiles over a packed tile, as in GotoBLAS; sums stay in fp32 from one k block to the next.
+//   blocks][block_m][block_n] in the part's share of the workspace -> the output.
+// Technique: register tiles over a packed tile, as in GotoBLAS; sums stay in fp32 from one k
+//   block to the next.
 #pragma once
 
 #include "humming/epilogue/output.h"

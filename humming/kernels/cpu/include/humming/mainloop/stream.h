@@ -1,8 +1,10 @@
 // The decode mainloop: weights go from memory to registers once per block_m rows of x. It only
-// orders named steps. Run by all threads; a part is a range of n blocks, or one n block's share of
-// k. Reads packed weights and interleaved x -> sums in registers -> the output, or partial sums in
-// the workspace. Technique: codes are multiplied unscaled within a group, so a scale costs one fma
-// a group and not one a column.
+//   orders named steps.
+// Run by all threads; a part is a range of n blocks, or one n block's share of k.
+// Reads packed weights and interleaved x -> sums in registers -> the output, or partial sums in
+//   the workspace.
+// Technique: codes are multiplied unscaled within a group, so a scale costs one fma a group and
+//   not one a column.
 #pragma once
 
 #include "humming/epilogue/output.h"

@@ -1,7 +1,10 @@
-// x as the mainloops read it: fp32, rows interleaved in blocks of block_m, so that one k's rows lie
-// side by side. Run by all threads, by parts. Reads x [m][k] of any element type, row stride ldx ->
-// writes fp32 [ceil(m / block_m)][k][block_m] in the workspace. Technique: interleaving keeps rows
-// that are a power of two apart from falling on one set of the L1 cache.
+// x as the mainloops read it: fp32, rows interleaved in blocks of block_m, so that one k's rows
+//   lie side by side.
+// Run by all threads, by parts.
+// Reads x [m][k] of any element type, row stride ldx -> writes fp32 [ceil(m /
+//   block_m)][k][block_m] in the workspace.
+// Technique: interleaving keeps rows that are a power of two apart from falling on one set of
+//   the L1 cache.
 #pragma once
 
 #include "humming/memory/element.h"

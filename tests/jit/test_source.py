@@ -1,0 +1,55 @@
+"""Rendered sources: what they depend on, and what their hashes cover."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from humming.errors import FormatError
+from humming.jit.source import INCLUDE_DIR, pool_source, read_probe_source, render, source_hash
+from humming.spec.config import CpuConfig
+from humming.spec.problem import Problem
+
+CONFIG = CpuConfig("stream", "generic", 1, 32, 128, 2, 1024, 1)
+PROBLEM = Problem("int4g128", 64, 128, 1)
+
+
+def test_shapes_share_one_source_and_dtypes_do_not():
+    first = render(CONFIG, PROBLEM)
+    assert render(CONFIG, replace(PROBLEM, n=999, k=4096, m=7, bias=True)) == first
+    assert render(CONFIG, replace(PROBLEM, output_dtype="fp32")).text != first.text
+    assert render(replace(CONFIG, unroll=4), PROBLEM).text != first.text
+
+
+def test_constants_are_named_and_nothing_is_left_unrendered():
+    source = render(CONFIG, PROBLEM)
+    for line in ("block_n = 32;", "prefetch_bytes = 1024;", "Activation = humming::Bf16;"):
+        assert line in source.text
+    assert "{{" not in source.text
+    assert source.static["unroll"] == 2
+    assert source.static["activation_dtype"] == "bf16"
+
+
+def test_headers_are_those_included_and_flags_those_of_the_code_path():
+    stream = dict(render(CONFIG, PROBLEM).headers)
+    blocked = dict(render(replace(CONFIG, mainloop="blocked", code_path="avx2"), PROBLEM).headers)
+    assert "humming/isa/generic.h" in stream
+    assert "humming/isa/avx2.h" not in stream
+    assert "humming/scheduler/parallel.h" in stream  # included by a header, not by the template
+    assert "humming/mainloop/blocked.h" in blocked
+    assert all((INCLUDE_DIR / name).is_file() and len(sha) == 64 for name, sha in stream.items())
+    assert render(CONFIG, PROBLEM).flags == ()
+    assert "-mf16c" in render(replace(CONFIG, code_path="avx2"), PROBLEM).flags
+    assert "-mavx512bw" in read_probe_source("avx512").flags
+    assert pool_source().flags == ()
+
+
+def test_a_format_without_a_kernel_is_refused():
+    with pytest.raises(FormatError, match="family 'cpu' renders int4g128, but got 'int8'"):
+        render(CONFIG, replace(PROBLEM, format="int8"))
+
+
+def test_source_hash_is_stable():
+    assert source_hash() == source_hash()
+    assert len(source_hash()) == 32

@@ -1,0 +1,50 @@
+"""The compiler's static_asserts are the rules of spec/legality.py, by name and by number."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from conftest import code_paths, configs_of
+
+from humming.errors import CompileError
+from humming.jit.compiler import compile_source, find_compiler
+from humming.jit.detect import cpu_device
+from humming.jit.source import INCLUDE_DIR, render
+from humming.spec.legality import CPU_MAX_ACCUMULATORS, RULES, config_violations
+from humming.spec.problem import Problem
+
+ASSERTED = re.compile(r'static_assert\([^;]*?"(cpu_\w+)"\)')
+BROKEN = {
+    "cpu_block_m_range": {"block_m": 17},
+    "cpu_block_n_multiple": {"block_n": 24},
+    "cpu_block_k_multiple": {"block_k": 64},
+    "cpu_unroll": {"unroll": 3},
+    "cpu_prefetch_range": {"prefetch_bytes": 100},
+    "cpu_accumulators_fit": {"block_m": 16, "block_n": 128},
+}
+PROBLEM = Problem("int4g128", 16, 128, 1)
+
+
+def test_names_are_the_same_on_both_sides():
+    headers = sorted(INCLUDE_DIR.rglob("*.h"))
+    asserted = [name for header in headers for name in ASSERTED.findall(header.read_text())]
+    static = {rule.name for rule in RULES if rule.family == "cpu" and rule.static}
+    assert set(asserted) == static
+    assert len(asserted) == len(static)
+    assert set(BROKEN) == static
+
+
+def test_accumulators_are_the_same_on_both_sides():
+    for code_path, most in CPU_MAX_ACCUMULATORS.items():
+        text = (INCLUDE_DIR / "humming" / "isa" / f"{code_path}.h").read_text()
+        assert re.findall(r"kMaxAccumulators = (\d+)", text) == [str(most)]
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_the_compiler_refuses_what_the_rule_refuses(rule):
+    config = replace(configs_of(code_paths()[0])["stream"], **BROKEN[rule])
+    assert rule in [v.rule for v in config_violations(config, PROBLEM, cpu_device())]
+    with pytest.raises(CompileError, match=rule):
+        compile_source(render(config, PROBLEM), find_compiler())
