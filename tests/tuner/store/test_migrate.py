@@ -163,7 +163,7 @@ def test_an_installed_package_brings_its_own_steps(sqlite_url: str, tmp_path: Pa
     done = subprocess.run(
         [sys.executable, "-c", code, sqlite_url],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(site)},
+        env={**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
         capture_output=True,
         text=True,
     )
