@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import case, configs_of, kernel, launch
+from kernel_cases import case, configs_of, kernel, launch
 
 from humming.quantize import pack, quantize
 from humming.reference import error_bound, matmul_float64

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from conftest import code_paths, configs_of
+from kernel_cases import code_paths, configs_of
 
 from humming.errors import CompileError
 from humming.jit.compiler import compile_source, find_compiler

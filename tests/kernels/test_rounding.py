@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import configs_of, kernel, launch
+from kernel_cases import configs_of, kernel, launch
 
 from humming.jit.load import TORCH_DTYPES
 from humming.quantize import PackedWeight, QuantizedTensor, pack

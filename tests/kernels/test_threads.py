@@ -9,13 +9,13 @@ import threading
 from pathlib import Path
 
 import torch
-from conftest import case, code_paths, configs_of, kernel, launch
+from kernel_cases import case, code_paths, configs_of, kernel, launch
 
 _FORK = """
 import os, sys
 sys.path[:0] = [{here!r}, {root!r}]
 import torch
-from conftest import case, code_paths, configs_of, kernel, launch
+from kernel_cases import case, code_paths, configs_of, kernel, launch
 torch.set_num_threads(1)
 loaded, operands = kernel(configs_of(code_paths()[-1])["stream"], "fp32"), case(2880, 96, "fp32")
 first = launch(loaded, operands.x, operands.packed, threads=3)
