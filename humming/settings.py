@@ -24,7 +24,7 @@ def database_url(explicit: str | None = None) -> str:
     """`explicit`, else HUMMING_DB, else SQLite in the data folder. A bare path becomes a sqlite
     URL."""
     value = explicit or os.environ.get("HUMMING_DB") or str(data_dir() / "humming.db")
-    return value if "://" in value else f"sqlite:///{Path(value).expanduser().absolute()}"
+    return value if "://" in value else f"sqlite:///{_path(value).absolute()}"
 
 
 def tables_dir(database: str | None = None) -> Path:
@@ -37,4 +37,12 @@ def tables_dir(database: str | None = None) -> Path:
 
 def _folder(variable: str) -> Path | None:
     value = os.environ.get(variable)
-    return Path(value).expanduser() if value else None
+    return _path(value) if value else None
+
+
+def _path(value: str) -> Path:
+    """`value` with ~ replaced; the ~ of an unknown user stays a name like any other."""
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:
+        return Path(value)

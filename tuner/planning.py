@@ -15,6 +15,7 @@ from humming.spec.device import Device
 from search_spaces.load import load_spaces
 from tuner.compile_pool import cores
 from tuner.search import PATIENCE
+from tuner.store.migrate import revision
 from tuner.store.open import open_store
 from tuner.tasks import Task, make_tasks
 from tuner.workload import read_workload, to_json
@@ -77,10 +78,10 @@ def _seen(device: Device, db: str | None) -> tuple[float, float, set[str]]:
     """Median seconds of a compilation and of a trial, and the settled problems: of the database, or
     guesses without one."""
     url = database_url(db)
-    if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
+    if revision(url) is None:
         return COMPILE_S, TRIAL_S, set()
     identity = here(device)
-    with open_store(url, create=False) as store:
+    with open_store(url, write=False) as store:
         evidence = store.measurements(identity)
         settled = set(store.settled(identity))
     compiles = [past.compile_s for past in evidence if past.compile_s]
