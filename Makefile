@@ -7,6 +7,7 @@ VENV ?= .venv
 MODEL ?= examples/models/qwen3-0.6b-int4g128
 BUDGET ?= 60s
 
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 BIN := $(VENV)/bin
 SOURCES := humming search_spaces tuner benchmarks examples tests alembic
 CXX_SOURCES := $(shell find humming/kernels -name '*.h' -o -name '*.cuh' -o -name '*.cpp')
