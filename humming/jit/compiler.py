@@ -30,6 +30,7 @@ names."""
 
 _WRAPPERS = ("ccache", "sccache", "distcc")
 _STDERR_LINES = 12
+_ERROR_LINES = 4
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,21 @@ def compile_source(source: KernelSource, compiler: Compiler, timeout_s: float = 
     Raises CompileError with the compiler's last lines where it refuses, is killed, or takes longer
     than `timeout_s`.
     """
+    try:
+        return _compiled_in_a_folder(source, compiler, timeout_s)
+    except OSError as error:
+        raise CompileError(f"no place to compile in: {error}; set TMPDIR") from error
+
+
+def _compiled_in_a_folder(source: KernelSource, compiler: Compiler, timeout_s: float) -> bytes:
     with tempfile.TemporaryDirectory(prefix="humming-") as folder:
         (Path(folder) / "kernel.cpp").write_text(source.text)
         command = [compiler.path, *BASE_FLAGS, *source.flags, "-I", str(INCLUDE_DIR)]
         _run([*command, "-o", "kernel.so", "kernel.cpp"], folder, timeout_s)
-        try:
-            return (Path(folder) / "kernel.so").read_bytes()
-        except OSError as error:
-            raise CompileError(f"{compiler.path} reported success but wrote no library") from error
+        library = Path(folder) / "kernel.so"
+        if not library.is_file():
+            raise CompileError(f"{compiler.path} reported success but wrote no library")
+        return library.read_bytes()
 
 
 def _described(command: str) -> Compiler | None:
@@ -131,8 +139,14 @@ def _run(command: list[str], folder: str, timeout_s: float) -> None:
             if process.returncode < 0
             else f"failed with exit code {process.returncode}"
         )
-        last = "\n".join(stderr.splitlines()[-_STDERR_LINES:])
-        raise CompileError(f"{command[0]} {reason}:\n{last}".rstrip(":\n"))
+        raise CompileError(f"{command[0]} {reason}:\n{_telling_lines(stderr)}".rstrip(":\n"))
+
+
+def _telling_lines(stderr: str) -> str:
+    """The first errors that the compiler names, else its last lines: clang ends in notes."""
+    lines = stderr.splitlines()
+    errors = [line for line in lines if "error:" in line]
+    return "\n".join(errors[:_ERROR_LINES] or lines[-_STDERR_LINES:])
 
 
 def _end(process: subprocess.Popen[str]) -> None:

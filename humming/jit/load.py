@@ -118,7 +118,7 @@ class LoadedKernel:
             raise LayoutError(f"x and out must be on the CPU, but got {x.device} and {out.device}")
 
 
-_LOADED: dict[tuple[str, str], LoadedKernel] = {}
+_LOADED: dict[str, LoadedKernel] = {}
 _LOCK = threading.Lock()
 
 
@@ -129,13 +129,12 @@ def load(compiled: CompiledKernel, device: Device) -> LoadedKernel:
     is opened, as even its start-up code may use it), where `device` is no CPU, or where the file
     cannot be opened.
     """
-    memo = (compiled.key, str(compiled.source.static.get("family")))
     with _LOCK:
-        if memo not in _LOADED:
+        if compiled.key not in _LOADED:
             if device.kind != "cpu":
                 raise KernelLoadError(f"a CPU kernel cannot be loaded for {device.kind}")
-            _LOADED[memo] = LoadedKernel(compiled, open_library(compiled))
-        return _LOADED[memo]
+            _LOADED[compiled.key] = LoadedKernel(compiled, open_library(compiled))
+        return _LOADED[compiled.key]
 
 
 def open_library(compiled: CompiledKernel) -> ctypes.CDLL:

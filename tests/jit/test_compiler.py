@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from pathlib import Path
 
@@ -79,3 +80,9 @@ def test_a_compiler_that_writes_nothing_or_is_gone(tmp_path):
         compile_source(SOURCE, script(tmp_path, "exit 0"))
     with pytest.raises(CompileError, match="did not start"):
         compile_source(SOURCE, Compiler(str(tmp_path / "gone"), "g++", "1"))
+
+
+def test_no_place_to_compile_in(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(CompileError, match="set TMPDIR"):
+        compile_source(SOURCE, find_compiler())
