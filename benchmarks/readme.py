@@ -13,10 +13,10 @@ from humming.errors import UsageError
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "cpu_int4g128.json"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
-_PEERS = ("torch_int4pack", "torch_bf16", "torch_fp32")
+_PEERS = ("heuristic", "torch_int4pack", "torch_bf16", "torch_fp32")
 _HEAD = (
-    "| n x k | m | humming µs | of memory limit | torch int4pack | torch bf16 | torch fp32 | "
-    "relative error | config |\n|---|---|---|---|---|---|---|---|---|\n"
+    "| n x k | m | humming µs | of memory limit | heuristic | torch int4pack | torch bf16 | "
+    "torch fp32 | relative error | config |\n|---|---|---|---|---|---|---|---|---|---|\n"
 )
 
 
