@@ -13,6 +13,7 @@ from tuner.isolation import WorkerLostError
 from tuner.messages import Baseline, Race, Raced, Trialled
 from tuner.promote import decide
 from tuner.search import Known, Scope
+from tuner.span import proven_span
 from tuner.store.records import MeasurementDraft
 
 FINALISTS = 3
@@ -32,42 +33,38 @@ def hold_finals(scope: Scope, known: Known, budget: Budget) -> None:
         if isinstance(kernel, CompiledKernel)
     ]
     if not line:
-        scope.watch.note(
-            f"n={problem.n} k={problem.k} m={problem.m}: no candidate passed; the heuristic serves"
-        )
+        _note(scope, "no candidate passed; the heuristic serves")
         return
     try:
         torch_us = _torch_us(scope)
-        raced = scope.worker.ask(
-            Race(tuple(kernel for _, kernel in line), ROUNDS, budget.left_s()), TIMEOUT_S
-        )
+        request = Race(tuple(kernel for _, kernel in line), ROUNDS, budget.left_s() / 2, problem.m)
+        raced = scope.worker.ask(request, TIMEOUT_S)
+        assert isinstance(raced, Raced)
+        verdict = decide(raced.samples_us)
+        winner = line[verdict.winner][0]
+        span = proven_span(scope, known.configs[winner], budget)
     except WorkerLostError as lost:
-        scope.watch.note(f"finals of n={problem.n} k={problem.k} m={problem.m}: {lost}")
+        _note(scope, f"the finals were lost: {lost}")
         return
-    assert isinstance(raced, Raced)
-    verdict = decide(raced.samples_us)
-    medians = {
-        key: statistics.median(times)
-        for (key, _), times in zip(line, raced.samples_us, strict=True)
-    }
-    winner = line[verdict.winner][0]
+    rounds = {key: list(times) for (key, _), times in zip(line, raced.samples_us, strict=True)}
+    us = {key: statistics.median(times) for key, times in rounds.items()}
     scope.store.promote(
         scope.identity,
         problem,
         known.configs[winner],
-        us=medians[winner],
-        heuristic_us=medians.get(config_id(scope.task.candidates.heuristic), medians[winner]),
+        us=us[winner],
+        heuristic_us=us.get(config_id(scope.task.candidates.heuristic), us[winner]),
         torch_us=torch_us,
         limit_us=problem.least_bytes / scope.read_bytes_per_s * 1e6,
         ratio_low=verdict.interval.low,
         ratio_high=verdict.interval.high,
-        evidence={
-            "rounds_us": {
-                key: list(times) for (key, _), times in zip(line, raced.samples_us, strict=True)
-            },
-            "incumbent": line[0][0],
-        },
+        evidence={"rounds_us": rounds, "incumbent": line[0][0], "serves": list(span)},
     )
+
+
+def _note(scope: Scope, text: str) -> None:
+    problem = scope.task.problem
+    scope.watch.note(f"n={problem.n} k={problem.k} m={problem.m}: {text}")
 
 
 def _line_up(scope: Scope, known: Known) -> list[str]:

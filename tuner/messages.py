@@ -38,11 +38,13 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Race:
-    """Time several kernels in paired rounds, for at most `seconds`. Answered by Raced."""
+    """Time several kernels in paired rounds at `m` tokens, for at most `seconds`. Answered by
+    Raced."""
 
     kernels: tuple[CompiledKernel, ...]
     rounds: int
     seconds: float
+    m: int
 
 
 @dataclass(frozen=True)

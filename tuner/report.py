@@ -14,6 +14,7 @@ from tuner.pipeline import Tuned
 from tuner.store.records import Winner
 from tuner.store.store import Store
 from tuner.tasks import Task
+from tuner.workload.layers import row
 
 
 def to_json(tuned: Tuned, store: Store) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def to_json(tuned: Tuned, store: Store) -> dict[str, Any]:
         "device": tuned.identity.device.name,
         "measured": tuned.measured,
         "settled": sum(task.problem.id in settled for task in tuned.tasks),
-        "problems": [_row(task, winners.get(task.problem.id)) for task in tuned.tasks],
+        "problems": [_problem_row(task, winners.get(task.problem.id)) for task in tuned.tasks],
         "skipped": [
             {
                 "layers": list(skip.group.layers),
@@ -42,17 +43,9 @@ def to_json(tuned: Tuned, store: Store) -> dict[str, Any]:
     }
 
 
-def _row(task: Task, winner: Winner | None) -> dict[str, Any]:
-    group = task.group
+def _problem_row(task: Task, winner: Winner | None) -> dict[str, Any]:
     return {
-        "op": group.op,
-        "n": group.n,
-        "k": group.k,
-        "count": group.count,
-        "experts": group.experts,
-        "top_k": group.top_k,
-        "format": group.format,
-        "layers": list(group.layers),
+        **row(task.group),
         "m": task.problem.m,
         "config": config_to_dict(winner.config if winner else task.candidates.heuristic),
         "family": (winner.config if winner else task.candidates.heuristic).family,
@@ -108,19 +101,19 @@ def print_table(report: dict[str, Any], console: Console) -> None:
     )
     for name, justify in _COLUMNS:
         table.add_column(name, justify=justify, no_wrap=justify == "right")
-    for row in report["problems"]:
-        share = f"{row['limit_us'] / row['us']:.0%}" if row["us"] else "-"
+    for line in report["problems"]:
+        share = f"{line['limit_us'] / line['us']:.0%}" if line["us"] else "-"
         table.add_row(
-            ", ".join(row["layers"]),
-            str(row["n"]),
-            str(row["k"]),
-            str(row["m"]),
-            _config(row["config"]),
-            _us(row["us"]),
-            _us(row["heuristic_us"]),
-            _us(row["torch_us"]),
+            ", ".join(line["layers"]),
+            str(line["n"]),
+            str(line["k"]),
+            str(line["m"]),
+            _config(line["config"]),
+            _us(line["us"]),
+            _us(line["heuristic_us"]),
+            _us(line["torch_us"]),
             share,
-            row["source"],
+            line["source"],
         )
     console.print(table)
     for skip in report["skipped"]:

@@ -62,16 +62,13 @@ class Bench:
         self._twin = self._case if twin == problem.n else make_case(problem, twin, self._seed + 1)
         sets = rotation(self._case.packed.nbytes, device.cache_bytes)
         self._weights = [self._case.packed, *(_copy(self._case.packed) for _ in range(sets - 1))]
-        rows = torch.arange(problem.m) % len(self._case.rows)
-        self._x = self._case.rows[rows].contiguous()
-        self._out = torch.empty((problem.m, problem.n), dtype=float_type(problem.output_dtype))
 
     def trial(self, request: Trial) -> Trialled:
         """Verify, then time."""
         try:
             kernel = load(request.kernel, self._device)
             worst = self._verify(kernel, request.block_m)
-            samples = samples_us(self._calls(kernel), request.best_us)
+            samples = samples_us(self._calls(kernel, self._problem.m), request.best_us)
         except WrongResultError as error:
             return Trialled("wrong_result", detail=str(error))
         except (KernelLoadError, LaunchError) as error:
@@ -81,16 +78,17 @@ class Bench:
     def baseline(self) -> Trialled:
         """torch.nn.functional.linear on 16-bit (or fp32) weights of the same shape, cold as
         well."""
-        weight = self._case.quantized.dequantize(self._x.dtype)
+        x = self._rows_of_x(self._problem.m)
+        weight = self._case.quantized.dequantize(x.dtype)
         sets = rotation(weight.nbytes, self._device.cache_bytes)
         weights = [weight, *(weight.clone() for _ in range(sets - 1))]
-        calls = [_linear(self._x, w) for w in weights]
+        calls = [_linear(x, w) for w in weights]
         return Trialled("ok", tuple(samples_us(calls)))
 
     def race(self, request: Race) -> Raced:
         """Paired rounds of several kernels."""
         deadline = time.monotonic() + request.seconds
-        sides = [self._calls(load(kernel, self._device)) for kernel in request.kernels]
+        sides = [self._calls(load(kernel, self._device), request.m) for kernel in request.kernels]
         rounds = paired_us(sides, request.rounds, lambda: deadline - time.monotonic(), self._seed)
         return Raced(tuple(tuple(side) for side in rounds))
 
@@ -117,16 +115,22 @@ class Bench:
 
         return launch
 
-    def _calls(self, kernel: LoadedKernel) -> list[Callable[[], object]]:
+    def _calls(self, kernel: LoadedKernel, m: int) -> list[Callable[[], object]]:
         """One callable per weight set; the workspace is shared, as in serving."""
-        size = self._workspace_bytes(kernel, self._problem.m, self._problem.n)
-        workspace = torch.empty(size, dtype=torch.uint8)
-        bias, x, out, threads = self._case.bias, self._x, self._out, self._threads
+        workspace = torch.empty(
+            self._workspace_bytes(kernel, m, self._problem.n), dtype=torch.uint8
+        )
+        out = torch.empty((m, self._problem.n), dtype=float_type(self._problem.output_dtype))
+        bias, x, threads = self._case.bias, self._rows_of_x(m), self._threads
 
         def call(packed: PackedWeight) -> Callable[[], object]:
             return lambda: kernel.launch(x, packed, bias, out, workspace, threads)
 
         return [call(packed) for packed in self._weights]
+
+    def _rows_of_x(self, m: int) -> torch.Tensor:
+        rows = self._case.rows
+        return rows[torch.arange(m) % len(rows)].contiguous()
 
     def _workspace_bytes(self, kernel: LoadedKernel, m: int, n: int) -> int:
         return kernel.workspace_bytes(m, n, self._problem.k, self._threads)

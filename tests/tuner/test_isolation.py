@@ -105,7 +105,7 @@ def test_a_failing_launch_is_an_outcome(worker):
 def test_baseline_and_race(worker):
     kernel = compiled(CONFIG, PROBLEM, DEVICE)
     assert worker.ask(Baseline(), TIMEOUT_S).outcome == "ok"
-    raced = worker.ask(Race((kernel, kernel), 5, 10.0), TIMEOUT_S)
+    raced = worker.ask(Race((kernel, kernel), 5, 10.0, 5), TIMEOUT_S)
     assert isinstance(raced, Raced)
     assert [len(side) for side in raced.samples_us] == [5, 5]
 

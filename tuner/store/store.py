@@ -10,14 +10,16 @@ import math
 import uuid
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from humming.dispatch.tables import TableEntry
 from humming.spec.canonical import canonical_json
 from humming.spec.config import KernelConfig
 from humming.spec.identity import Identity
 from humming.spec.problem import Problem
 from tuner.store import decisions, evidence
 from tuner.store.connections import Connections
+from tuner.store.entries import entries
 from tuner.store.records import (
     REASONS,
     Lease,
@@ -29,9 +31,6 @@ from tuner.store.records import (
     Ticket,
     Winner,
 )
-
-if TYPE_CHECKING:
-    from humming.dispatch.tables import TableEntry
 
 
 class Store:
@@ -187,8 +186,6 @@ class Store:
         """The winners as entries of a tuned table, for
         `humming.dispatch.tables.write_generation`.
         """
-        from tuner.store.tables import entries
-
         return entries(self.winners(identity))
 
     def lease(self, identity: Identity, problem: Problem, seconds: float) -> Lease | None:

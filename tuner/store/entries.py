@@ -1,0 +1,46 @@
+"""Winners as entries of a tuned table. Writing and finding tables is humming/dispatch; no SQL
+here."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from humming.dispatch.tables import Interval, TableEntry, serve_intervals
+from humming.spec.problem import M_END
+from tuner.store.records import Winner
+
+
+def entries(winners: list[Winner]) -> list[TableEntry]:
+    """One entry for each identity and layer, its winners spread over the intervals of m that they
+    serve.
+    """
+    groups: dict[tuple[str, str], list[Winner]] = defaultdict(list)
+    for winner in winners:
+        groups[winner.identity.id, winner.problem.layer_id].append(winner)
+    return [_entry(groups[key]) for key in sorted(groups)]
+
+
+def _entry(group: list[Winner]) -> TableEntry:
+    anchors = [(winner.problem.m, winner) for winner in group if winner.problem.m > 0]
+    return TableEntry(
+        identity=group[0].identity,
+        problem=group[0].problem.at(0),
+        intervals=tuple(
+            Interval(
+                m_low=max(low, _serves(winner)[0]),
+                m_high=min(high, _serves(winner)[1]),
+                m=m,
+                config=winner.config,
+                us=winner.us,
+                heuristic_us=winner.heuristic_us,
+                record=winner.id,
+            )
+            for low, high, m, winner in serve_intervals(anchors)
+        ),
+    )
+
+
+def _serves(winner: Winner) -> tuple[int, int]:
+    """The half-open interval of m over which the winner was proven; all m where nothing says."""
+    low, high = winner.evidence.get("serves", (0, M_END))
+    return int(low), int(high)
