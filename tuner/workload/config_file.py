@@ -16,7 +16,12 @@ from tuner.workload.values import fault, shown
 MAX_BYTES = 16 * 2**20
 """The largest public config.json is below 1 MB; anything above this is not a config."""
 
-SIDE_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
+SIDE_FILES = (
+    "quantize_config.json",
+    "quant_config.json",
+    "quantization_config.json",
+    "hf_quant_config.json",
+)
 """Where tools put the quantization when not into config.json, in the order in which they are tried.
 """
 

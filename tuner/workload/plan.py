@@ -4,18 +4,22 @@ kernels, no timing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from humming.errors import ModelError
 from humming.spec.formats import QuantFormat
-from tuner.workload.architectures import Architecture, Linear, Part
+from tuner.workload.architectures import Linear, Part
 from tuner.workload.config_file import read_config
 from tuner.workload.fit import Built, fit_warnings, unfused_warnings
+from tuner.workload.layer_kinds import blocks_of
 from tuner.workload.layers import Layer, Workload, merge
+from tuner.workload.naming import module_names
 from tuner.workload.quantization import Quantization, Scheme, read_quantization
 from tuner.workload.recognize import find_architecture
-from tuner.workload.sizes import ModelSizes, read_dtype, read_sizes
+from tuner.workload.sizes import ModelSizes, first_name, read_dtype
+from tuner.workload.text_config import text_config
 
 
 def read_workload(path: str | Path, tp: int = 1, format: str | None = None) -> Workload:
@@ -28,20 +32,23 @@ def read_workload(path: str | Path, tp: int = 1, format: str | None = None) -> W
     if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
         raise ModelError(f"`tp >= 1` must hold, but got tp={tp}; use a positive --tp")
     override = str(QuantFormat.parse(format)) if format is not None else None
-    config = read_config(path)
-    architecture = find_architecture(config)
-    sizes = read_sizes(config, architecture)
-    quantization, notes = read_quantization(config, override)
-    planner = _Planner(architecture, sizes, quantization, tp, read_dtype(config), override)
+    file = read_config(path)
+    text = text_config(file)
+    architecture = find_architecture(text)
+    if architecture.prepared is not None:
+        text = text.with_values(architecture.prepared(text.values))
+    sizes = ModelSizes(text, architecture)
+    quantization, notes = read_quantization(file, text, override)
+    planner = _Planner(sizes, quantization, tp, read_dtype(text), override)
     built = planner.built()
     layers = [layer for layer, _ in built]
     return Workload(
-        model=config.model,
+        model=file.model,
         tp=tp,
         dtype=planner.dtype,
         problems=merge(layer for layer in layers if layer.quantized),
         unquantized=merge(layer for layer in layers if not layer.quantized),
-        warnings=(*sizes.assumed, *notes, *planner.warnings(built)),
+        warnings=(*sizes.notes(), *notes, *planner.warnings(built)),
     )
 
 
@@ -51,7 +58,6 @@ class _Planner:
     --format.
     """
 
-    architecture: Architecture
     sizes: ModelSizes
     quantization: Quantization | None
     tp: int
@@ -63,64 +69,94 @@ class _Planner:
         its parts' widths.
         """
         counts: dict[Built, int] = {}
-        for index in range(self.sizes.require("num_hidden_layers")):
-            sparse = self.sizes.has_experts(self.architecture.sparse, index)
-            for linear in self.architecture.linears:
-                if linear.where in ("every", "sparse" if sparse else "dense"):
-                    for built in self._fused(linear, index):
-                        counts[built] = counts.get(built, 0) + 1
+        for layer, linear in self._linears():
+            if all(self.sizes.holds(condition, layer) for condition in linear.when):
+                for built in self._fused(linear, layer):
+                    counts[built] = counts.get(built, 0) + 1
         return [(replace(layer, count=n), widths) for (layer, widths), n in counts.items()]
 
     def warnings(self, built: list[Built]) -> list[str]:
         """Sentences on fused layers that must be taken apart, and on shapes that no group or block
         fits evenly.
         """
-        fused = {linear.name for linear in self.architecture.linears}
-        return [*unfused_warnings(built, fused), *fit_warnings(built, self.tp)]
+        fused = {linear.name for linear in self.sizes.architecture.linears}
+        unmeant = []
+        if self.quantization is not None and not self._means_any(built):
+            unmeant = [
+                f"{self.sizes.config.name}: its quantization means none of this model's layers"
+            ]
+        return [*unmeant, *unfused_warnings(built, fused), *fit_warnings(built, self.tp)]
 
-    def _fused(self, linear: Linear, index: int) -> list[Built]:
-        """`linear` in layer `index`; in parts where the checkpoint does not store all of them
+    def _means_any(self, built: list[Built]) -> bool:
+        return self.override is not None or any(layer.quantized for layer, _ in built)
+
+    def _linears(self) -> Iterator[tuple[int | None, Linear]]:
+        architecture = self.sizes.architecture
+        for layer in range(self.sizes.layers()):
+            for block in blocks_of(self.sizes, layer):
+                for linear in architecture.blocks[block]:
+                    yield layer, linear
+        for linear in architecture.once:
+            yield None, linear
+
+    def _fused(self, linear: Linear, layer: int | None) -> list[Built]:
+        """`linear` in layer `layer`; in parts where the checkpoint does not store all of them
         alike.
         """
-        schemes = [self._scheme(linear, part, index) for part in linear.parts]
+        parts = [
+            part
+            for part in linear.parts
+            if all(self.sizes.holds(condition, layer) for condition in part.when)
+        ]
+        self._check_heads(parts, layer)
+        schemes = [self._scheme(linear, part, layer) for part in parts]
         if len(set(schemes)) == 1:
-            return [self._layer(linear.name, linear.parts, linear, schemes[0])]
+            return [self._layer(linear.name, parts, linear, schemes[0], layer)]
+        apart: dict[str, list[Part]] = {}
+        stored = {}
+        for part, scheme in zip(parts, schemes, strict=True):
+            apart.setdefault(part.module, []).append(part)
+            stored[part.module] = scheme
         return [
-            self._layer(part.module.replace(".{expert}", ""), (part,), linear, scheme)
-            for part, scheme in zip(linear.parts, schemes, strict=True)
+            self._layer(
+                module.replace(".{expert}", ""), apart[module], linear, stored[module], layer
+            )
+            for module in apart
         ]
 
-    def _scheme(self, linear: Linear, part: Part, index: int) -> Scheme | None:
-        if self.quantization is None or linear.kind == "router":
+    def _check_heads(self, parts: list[Part], layer: int | None) -> None:
+        shares = {part.out.share: first_name(part.out) for part in reversed(parts)}
+        if "heads" in shares and "kv_heads" in shares:
+            self.sizes.check_groups(shares["heads"], shares["kv_heads"], layer)
+
+    def _scheme(self, linear: Linear, part: Part, layer: int | None) -> Scheme | None:
+        if self.quantization is None or linear.kind in ("router", "plain"):
             return None
-        return self.quantization.scheme(self._names(linear, part, index))
-
-    def _names(self, linear: Linear, part: Part, index: int) -> list[str]:
-        """What checkpoints and engines call `part`: its own name, the fused layer's, and for
-        experts their block's.
-        """
-        names = {part.module.replace("{expert}", "0"), linear.name, part.module.split(".{")[0]}
-        return [
-            f"{prefix}.{index}.{name}" for prefix in self.architecture.prefixes for name in names
-        ]
+        names = module_names(self.sizes.architecture, linear, part, layer)
+        return self.quantization.scheme(names)
 
     def _layer(
-        self, name: str, parts: tuple[Part, ...], linear: Linear, scheme: Scheme | None
+        self,
+        name: str,
+        parts: list[Part],
+        linear: Linear,
+        scheme: Scheme | None,
+        layer: int | None,
     ) -> Built:
-        widths = tuple(self.sizes.per_rank(part.out, self.tp) for part in parts)
+        widths = tuple(self.sizes.per_rank(part.out, self.tp, layer) for part in parts)
         moe = linear.kind == "moe"
         override = None if linear.kind == "router" else self.override
         format = scheme.format if scheme else override
-        layer = Layer(
+        built = Layer(
             name=name,
             op="moe" if moe else "dense",
             n=self.sizes.bounded(sum(widths), name),
-            k=self.sizes.per_rank(linear.k, self.tp),
+            k=self.sizes.per_rank(linear.k, self.tp, layer),
             count=1,
-            experts=self.sizes.require("num_experts") if moe else None,
-            top_k=self.sizes.top_k() if moe else None,
+            experts=self.sizes.size("num_experts", layer) if moe else None,
+            top_k=self.sizes.top_k(layer) if moe else None,
             format=format or self.dtype,
             quantized=format is not None,
             act_order=scheme is not None and scheme.act_order,
         )
-        return layer, widths
+        return built, widths

@@ -76,7 +76,10 @@ def test_values(
         ({"bits": "4"}, '`quantization_config.bits` must be an integer, but got "4"'),
         ({"group_size": 0}, "`quantization_config.group_size` must be -1 or at least 1"),
         ({"sym": "yes"}, '`quantization_config.sym` must be true or false, but got "yes"'),
-        ({"quant_method": "quark"}, "`quantization_config.quant_method` must be one of awq"),
+        (
+            {"quant_method": "bitnet"},
+            "`quantization_config.quant_method` must be one of auto-round",
+        ),
         ({"quant_method": 4}, "`quantization_config.quant_method` must be a string, but got 4"),
         ({"dynamic": {"-:(": {}}}, "must be made of valid regular expressions, but got"),
         (
@@ -105,7 +108,15 @@ def test_quantization_values(
     [
         ({"num_experts": None}, "`num_experts` must be a positive integer, but it is missing"),
         ({"num_experts_per_tok": 9}, "`num_experts_per_tok <= num_experts` must hold"),
-        ({"moe_intermediate_size": []}, "`moe_intermediate_size` must be an integer"),
+        ({"moe_intermediate_size": {}}, "`moe_intermediate_size` must be an integer"),
+        (
+            {"moe_intermediate_size": [64]},
+            "`moe_intermediate_size` must be one value for each of 4",
+        ),
+        (
+            {"moe_intermediate_size": [64, 64, "x", 64]},
+            "`moe_intermediate_size` must be an integer",
+        ),
         ({"mlp_only_layers": ["0"]}, '`mlp_only_layers.0` must be an integer, but got "0"'),
         ({"architectures": ["Qwen3ForCausalLM"]}, "must name the same model"),
     ],
@@ -118,15 +129,21 @@ def test_expert_values(
 
 def test_a_model_s_own_key_is_named(write_model: Callable[..., Path], tiny_moe: Config) -> None:
     config = {**tiny_moe, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"]}
+    del config["num_experts"]
     assert "`num_local_experts` must be a positive integer" in refusal(write_model(config))
 
 
 def test_an_unknown_architecture_is_named(write_model: Callable[..., Path]) -> None:
-    config = {"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"]}
+    config = {"model_type": "deepseek_v9", "architectures": ["DeepseekV9ForCausalLM"]}
     sentence = refusal(write_model(config))
-    assert '"DeepseekV3ForCausalLM" of model_type "deepseek_v3"' in sentence
-    assert "llama, mistral" in sentence
-    assert "`model_type` must be one of llama" in refusal(write_model({}))
+    assert '"DeepseekV9ForCausalLM" of model_type "deepseek_v9"' in sentence
+    assert "did you mean 'deepseek_v" in sentence
+    assert "`model_type` must be a model's architecture" in refusal(write_model({}))
+
+
+def test_a_quantization_alone_is_no_model(write_model: Callable[..., Path]) -> None:
+    sentence = refusal(write_model({"bits": 4, "group_size": 128, "sym": True}))
+    assert "describes only a quantization; name the config.json that it belongs to" in sentence
 
 
 @pytest.mark.parametrize(

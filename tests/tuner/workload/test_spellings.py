@@ -167,14 +167,15 @@ def test_a_format_takes_what_the_checkpoint_leaves(
 
 
 def test_a_method_that_is_not_read_is_refused_or_overridden(
-    public_config: Callable[[str], Path],
+    write_model: Callable[..., Path], tiny_llama: Config
 ) -> None:
-    path = public_config("composed__Llama-3.1-8B__hqq")
-    with pytest.raises(ModelError, match=r'quant_method` must be one of .* but got "hqq"'):
+    quantization = {"quant_method": "bitsandbytes", "bnb_4bit_quant_type": "nf4"}
+    path = write_model({**tiny_llama, "quantization_config": quantization})
+    with pytest.raises(ModelError, match=r'quant_method` must be one of .* but got "bitsandbytes"'):
         read_workload(path)
     workload = read_workload(path, format="int4g128")
     assert formats(workload) == {"int4g128"}
-    assert '"hqq"' in workload.warnings[0]
+    assert '"bitsandbytes"' in workload.warnings[0]
 
 
 def test_an_unknown_format_is_refused(write_model: Callable[..., Path], tiny_llama: Config) -> None:

@@ -32,6 +32,7 @@ class _Operand(Values):
     block_structure: list[int] | None = None
     dynamic: Any = False
     actorder: Any = None
+    scale_dtype: Any = None
 
 
 class _Group(Values):
@@ -70,7 +71,7 @@ def _scheme(group: _Group, source: Source, key: str) -> Scheme | None:
     name = _weight(weights, source, f"{key}.weights")
     if activations is not None and activations.num_bits < 16:
         name += f"-{_activation(activations, source, f'{key}.input_activations')}"
-    act_order = weights.actorder is True or weights.actorder == "group"
+    act_order = weights.actorder is True or weights.actorder in ("group", "dynamic")
     return Scheme(checked(name, source, f"{key}.weights"), act_order)
 
 
@@ -106,7 +107,7 @@ def _activation(activations: _Operand, source: Source, key: str) -> str:
 def _float(operand: _Operand, strategy: str, source: Source, key: str) -> str:
     bits = operand.num_bits
     if bits == 4:
-        known = {("tensor_group", 16): "nvfp4", ("group", 32): "mxfp4"}
+        known = {("tensor_group", 16): "nvfp4", ("group", 16): "nvfp4", ("group", 32): "mxfp4"}
         name = known.get((strategy, operand.group_size or 0))
         if name:
             return name
@@ -117,6 +118,8 @@ def _float(operand: _Operand, strategy: str, source: Source, key: str) -> str:
         raise fault(source.file, source.path(f"{key}.num_bits"), "4 or 8 for floats", bits, ADVICE)
     if strategy == "block":
         return f"fp8e4m3b{_block(operand, source, key)}"
+    if strategy == "group" and operand.group_size == 32 and operand.scale_dtype == "torch.uint8":
+        return "mxfp8e4m3"
     if strategy == "group":
         return f"fp8e4m3g{_group_size(operand, source, key)}"
     scope = {"tensor": "t", "channel": "", "token": ""}.get(strategy)

@@ -1,5 +1,5 @@
-"""GPTQ, AWQ, fp8 and ModelOpt: their quantization configs -> Quantization. compressed-tensors has a
-file of its own.
+"""GPTQ, AWQ, fp8 and mxfp4: their quantization configs -> Quantization. Others have files of their
+own.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tuner.workload.quantization.names import NameList, compiled, path_names
+from tuner.workload.quantization.excluding import Excluding, excluded
+from tuner.workload.quantization.modelopt import quantized_layers
+from tuner.workload.quantization.names import NameList, path_names, regex_names, substring_names
 from tuner.workload.quantization.scheme import (
     ADVICE,
     Quantization,
@@ -22,11 +24,6 @@ from tuner.workload.values import Values, fault, missing, validated
 Bits = Annotated[int, Field(ge=1, le=8)]
 GroupSize = Annotated[int, Field(ge=-1, le=2**24)]
 
-MODELOPT_FORMATS = {
-    "FP8": "fp8e4m3t-fp8e4m3t",
-    "FP8_PER_CHANNEL_PER_TOKEN": "fp8e4m3-fp8e4m3",
-    "NVFP4": "nvfp4-nvfp4",
-}
 FP8_FORMATS = {
     "e4m3": "fp8e4m3",
     "float8_e4m3fn": "fp8e4m3",
@@ -35,14 +32,7 @@ FP8_FORMATS = {
 }
 
 
-class _Excluding(Values):
-    modules_to_not_convert: list[str] | None = None
-    ignored_layers: list[str] | None = None
-    ignore: list[str] | None = None
-    exclude_modules: list[str] | None = None
-
-
-class _Gptq(_Excluding):
+class _Gptq(Excluding):
     bits: Bits
     group_size: GroupSize
     sym: bool | None = None
@@ -58,7 +48,7 @@ class _Override(Values):
     desc_act: bool | None = None
 
 
-class _Awq(_Excluding):
+class _Awq(Excluding):
     bits: Bits | None = None
     w_bit: Bits | None = None
     group_size: GroupSize | None = None
@@ -66,13 +56,11 @@ class _Awq(_Excluding):
     zero_point: bool | None = None
 
 
-class _Fp8(_Excluding):
+class _Fp8(Excluding):
     activation_scheme: Literal["dynamic", "static"] | None = None
     fmt: str | None = None
     weight_block_size: list[int] | None = None
-
-
-class _ModelOpt(_Excluding):
+    quant_scheme: str | None = None
     quant_algo: str | None = None
 
 
@@ -81,7 +69,7 @@ def gptq(source: Source) -> Quantization:
     out, else to override.
     """
     values = validated(_Gptq, source.values, source.file, source.key)
-    rules = [(_excluded(values, source), None), *_dynamic(values, source)]
+    rules = [(excluded(values, source), None), *_dynamic(values, source)]
     scheme = _gptq_scheme(values, source)
     included = _included(values, source)
     if included is None:
@@ -102,7 +90,7 @@ def _dynamic(values: _Gptq, source: Source) -> list[tuple[NameList, Scheme | Non
     base = {name: getattr(values, name) for name in _Override.model_fields}
     for entry, override in (values.dynamic or {}).items():
         regex = entry.removeprefix("-:").removeprefix("+:")
-        listed = NameList(patterns=(compiled(regex, source.file, source.path("dynamic")),))
+        listed = regex_names(regex, source.file, source.path("dynamic"))
         if entry.startswith("-:"):
             rules.append((listed, None))
             continue
@@ -135,43 +123,49 @@ def awq(source: Source) -> Quantization:
         raise fault(source.file, source.path("group_size"), "-1 or at least 1", group_size)
     name = integer_format(bits, group_size, values.zero_point is False)
     scheme = Scheme(checked(name, source, "group_size"))
-    return Quantization(((_excluded(values, source), None),), scheme)
+    key = source.path("modules_to_not_convert")
+    left_out = substring_names(values.listed(), source.file, key)
+    return Quantization(((left_out, None),), scheme)
 
 
 def fp8(source: Source) -> Quantization:
-    """Square blocks with activations in groups of the same size, or one scale a tensor;
-    `activation_scheme` dynamic or static.
+    """Square blocks with activations in groups of the same size, one scale a channel, or one a
+    tensor; `activation_scheme` dynamic or static. Experts may be stored in 4 bits, and others as
+    `quantized_layers` says: what such a mixed config ignores is left in fp8.
     """
     values = validated(_Fp8, source.values, source.file, source.key)
+    rules: list[tuple[NameList, Scheme | None]] = [*quantized_layers(source)]
+    if values.quant_algo is None or values.quant_algo.upper() != "MIXED_PRECISION":
+        rules.insert(0, (excluded(values, source), None))
+    if source.model.get("expert_dtype") == "fp4":
+        experts = path_names(["experts"], source.file, source.path("expert_dtype"))
+        rules.append((experts, Scheme("mxfp4-fp8e4m3g128")))
+    scheme = Scheme(checked(_fp8_name(values, source), source, "weight_block_size"))
+    return Quantization(tuple(rules), scheme)
+
+
+def _fp8_name(values: _Fp8, source: Source) -> str:
     stored = FP8_FORMATS.get(values.fmt or "e4m3")
     if stored is None:
         raise fault(source.file, source.path("fmt"), f"one of {', '.join(FP8_FORMATS)}", values.fmt)
     block = values.weight_block_size
     if block is None:
-        name = f"{stored}t-{stored}{'t' if values.activation_scheme == 'static' else ''}"
-    elif len(block) != 2 or block[0] != block[1] or not 1 <= block[0] <= 2**24:
+        scope = "" if values.quant_scheme == "channel" else "t"
+        return f"{stored}{scope}-{stored}{'t' if values.activation_scheme == 'static' else ''}"
+    if len(block) != 2 or block[0] != block[1] or not 1 <= block[0] <= 2**24:
         key = source.path("weight_block_size")
         raise fault(source.file, key, "two equal positive integers", block, ADVICE)
-    else:
-        name = f"{stored}b{block[0]}-{stored}g{block[0]}"
-    scheme = Scheme(checked(name, source, "weight_block_size"))
-    return Quantization(((_excluded(values, source), None),), scheme)
+    return f"{stored}b{block[0]}-{stored}g{block[0]}"
 
 
-def modelopt(source: Source) -> Quantization | None:
-    """`quant_algo` by a table; None where only the KV cache is quantized."""
-    values = validated(_ModelOpt, source.values, source.file, source.key)
-    if values.quant_algo is None:
-        return None
-    name = MODELOPT_FORMATS.get(values.quant_algo.upper())
-    if name is None:
-        key, known = source.path("quant_algo"), ", ".join(MODELOPT_FORMATS)
-        raise fault(source.file, key, f"one of {known}", values.quant_algo, ADVICE)
-    return Quantization(((_excluded(values, source), None),), Scheme(name))
+def fbgemm_fp8(source: Source) -> Quantization:
+    """fp8 with one scale a channel, activations per token."""
+    values = validated(Excluding, source.values, source.file, source.key)
+    return Quantization(((excluded(values, source), None),), Scheme("fp8e4m3-fp8e4m3"))
 
 
-def _excluded(values: _Excluding, source: Source) -> NameList:
-    entries: list[str] = []
-    for key in _Excluding.model_fields:
-        entries += getattr(values, key) or []
-    return path_names(entries, source.file, source.path("modules_to_not_convert"))
+def mxfp4(source: Source) -> Quantization:
+    """The experts of gpt-oss, and nothing else."""
+    values = validated(Excluding, source.values, source.file, source.key)
+    experts = path_names(["experts"], source.file, source.path("quant_method"))
+    return Quantization(((excluded(values, source), None), (experts, Scheme("mxfp4"))), None)

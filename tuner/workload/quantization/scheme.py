@@ -4,8 +4,8 @@ methods.py and its like.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from humming.errors import FormatError
@@ -17,12 +17,13 @@ from tuner.workload.values import fault
 @dataclass(frozen=True)
 class Source:
     """Where a quantization was found: the object `values` under `key` ("" for a whole file) of the
-    file called `file`.
+    file called `file`. `model` are the language model's own values.
     """
 
     file: str
     key: str
-    values: dict[str, Any]
+    values: Mapping[str, Any]
+    model: Mapping[str, Any] = field(default_factory=dict)
 
     def path(self, key: str) -> str:
         """`key` as messages name it."""
@@ -56,6 +57,19 @@ class Quantization:
             if listed.matches(names):
                 return scheme
         return self.default
+
+
+def rules_by_scheme(
+    entries: Iterable[tuple[str, Scheme | None]],
+    listed: Callable[[list[str]], NameList],
+) -> list[tuple[NameList, Scheme | None]]:
+    """One rule for each scheme, in order of first appearance, so that long lists are looked up
+    once.
+    """
+    names: dict[Scheme | None, list[str]] = {}
+    for name, scheme in entries:
+        names.setdefault(scheme, []).append(name)
+    return [(listed(found), scheme) for scheme, found in names.items()]
 
 
 def checked(format: str, source: Source, key: str) -> str:
