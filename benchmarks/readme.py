@@ -30,6 +30,9 @@ def markdown(report: dict[str, Any]) -> str:
         f"{facts['date'][:10]}, torch {facts['torch']}, {facts['identity']['compiler_version']}. "
         f"Memory is read at {rate:.1f} GB/s.\n\n"
     )
+    load = max(result["load_average"] for result in report["results"])
+    if load > report["threads"] + 1:
+        intro += f"The machine was busy (load average {load:.1f}): the figures are provisional.\n\n"
     return intro + _HEAD + "".join(_row(result) for result in report["results"])
 
 
