@@ -53,6 +53,9 @@ USUAL_KEYS: Mapping[str, tuple[str, ...]] = {
 size is.
 """
 
+LAYER_LISTS = ("layer_types", "layers_block_type", "hybrid_override_pattern", "block_configs")
+"""What describes each layer also tells how many there are, where nothing else does."""
+
 ONE_FOR_ALL = ("hidden_size",)
 """Sizes that no model has a list of, one for each layer."""
 
@@ -76,6 +79,9 @@ class ModelSizes:
         """How many layers the model has."""
         name, key = "num_hidden_layers", self.key("num_hidden_layers")
         value = self.config.get(key)
+        if value is None:
+            lists = (self.config.get(list_key) for list_key in LAYER_LISTS)
+            value = next((len(found) for found in lists if isinstance(found, (list, str))), None)
         if value is None:
             raise missing(self.config.name, self.config.path(key), "a positive integer")
         return self._integer(name, value, 1, LAYERS_END)

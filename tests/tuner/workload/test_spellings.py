@@ -39,10 +39,10 @@ def formats(workload: Workload) -> set[str]:
         ("composed__Llama-3.1-8B__ct-fp8-static", "fp8e4m3t-fp8e4m3t"),
         ("composed__Llama-3.1-8B__ct-nvfp4", "nvfp4-nvfp4"),
         ("composed__Llama-3.1-8B__ct-mxfp4a16", "mxfp4"),
-        ("ibm-granite", "fp8e4m3-fp8e4m3"),
-        ("TheBloke__Wizard-Vicuna", "int4"),
+        ("ibm-granite__granite-3.3", "fp8e4m3-fp8e4m3"),
+        ("TheBloke__Wizard-Vicuna-30B-Uncensored-GPTQ__gptq-w4-g-1", "int4"),
         ("TheBloke__Mixtral", "uint4g128z"),
-        ("TheBloke__Genz-70b", "int4g128"),
+        ("TheBloke__Genz-70b-GPTQ__gptq-w4", "int4g128"),
         ("nvidia__Llama-3.1-70B", "fp8e4m3t-fp8e4m3t"),
     ],
 )

@@ -90,7 +90,7 @@ EXPERT_MODELS = (
                 gated(
                     "block_sparse_moe.shared_experts",
                     split("shared_intermediate_size"),
-                    when=("n_shared_experts",),
+                    when=("shared_intermediate_size",),
                 ),
             ),
             dense=gated("mlp", split("dense_intermediate_size")),

@@ -4,6 +4,9 @@ spaces or compressed keys.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tuner.workload.architectures.blocks import (
     BY_STEP,
     DENSE,
@@ -110,7 +113,12 @@ MAMBA_KEYS: Keys = {
     "mamba_groups": ("n_groups", "mamba_n_groups"),
     "mamba_state": ("ssm_state_size", "mamba_d_state"),
 }
-MAMBA_LAYERS = {"mamba": "mamba", "attention": "attention", "full_attention": "attention"}
+MAMBA_LAYERS = {
+    "mamba": "mamba",
+    "linear_attention": "mamba",
+    "attention": "attention",
+    "full_attention": "attention",
+}
 
 NEMOTRON_SHARED = split("n_shared_experts * moe_shared_expert_intermediate_size")
 NEMOTRON_BLOCKS = {
@@ -136,7 +144,33 @@ NEMOTRON_BLOCKS = {
     ),
 }
 NEMOTRON_LETTERS = {"M": "mamba", "*": "attention", "-": "dense", "E": "sparse"}
-NEMOTRON_WORDS = {"mamba": "mamba", "attention": "attention", "mlp": "dense", "moe": "sparse"}
+NEMOTRON_WORDS = {
+    **MAMBA_LAYERS,
+    "mlp": "dense",
+    "dense": "dense",
+    "moe": "sparse",
+    "sparse": "sparse",
+}
+
+
+def adjusted_inner(values: Mapping[str, Any]) -> dict[str, Any]:
+    """LFM2's config with the MLP's width that its class makes of `intermediate_size`: two thirds,
+    rounded up to a multiple.
+    """
+    inner = values.get("intermediate_size", values.get("block_ff_dim"))
+    multiple = values.get("block_multiple_of", 256)
+    given = (inner, multiple, values.get("block_ffn_dim_multiplier", 1.0))
+    adjusts = values.get("block_auto_adjust_ff_dim", values.get("model_type") == "lfm2")
+    if adjusts is not True or not all(_is_number(value) for value in given):
+        return dict(values)
+    width = int(given[2] * int(2 * given[0] / 3))
+    return {**values, "intermediate_size": -(-width // multiple) * multiple}
+
+
+def _is_number(value: Any) -> bool:
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return known and 0 < value <= 2**24
+
 
 HYBRID_MODELS = (
     Architecture(
@@ -272,5 +306,6 @@ HYBRID_MODELS = (
             Listed("layer_types", {"conv": "conv", "full_attention": "attention"}),
             If("num_experts", Leading("num_dense_layers", "dense", "sparse"), "dense"),
         ),
+        prepared=adjusted_inner,
     ),
 )

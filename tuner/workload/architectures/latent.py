@@ -190,14 +190,18 @@ LATENT_MODELS = (
             "sparse": KIMI_MOE,
         },
         (
-            Members("linear_attn_config.full_attn_layers", "attention", "kda", base=1),
+            Listed(
+                "layer_types",
+                {"linear_attention": "kda", "full_attention": "attention"},
+                Members("linear_attn_config.full_attn_layers", "attention", "kda", base=1),
+            ),
             AFTER_DENSE,
             If("attn_res_block_size", "residual", ""),
         ),
         once=(single("output_attn_res_proj", ONE, HIDDEN, "router", when=KIMI_RESIDUAL),),
         keys={
-            "kda_heads": "linear_attn_config.num_heads",
-            "kda_head_dim": "linear_attn_config.head_dim",
+            "kda_heads": ("linear_attn_config.num_heads", "linear_num_heads"),
+            "kda_head_dim": ("linear_attn_config.head_dim", "linear_head_dim"),
             "use_full_rank_gate": "linear_attn_config.use_full_rank_gate",
             "expert_hidden_size": ("routed_expert_hidden_size", "hidden_size"),
         },
@@ -210,7 +214,18 @@ LATENT_MODELS = (
         V4_BLOCKS,
         (
             "attention",
-            Listed("compress_ratios", {"0": "", "1": "", "4": "indexed", "128": "compressed"}),
+            Listed(
+                "compress_ratios",
+                {"0": "", "1": "", "4": "indexed", "128": "compressed"},
+                Listed(
+                    "layer_types",
+                    {
+                        "sliding_attention": "",
+                        "compressed_sparse_attention": "indexed",
+                        "heavily_compressed_attention": "compressed",
+                    },
+                ),
+            ),
             "sparse",
         ),
         renamed=V4_NAMES,
