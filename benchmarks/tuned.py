@@ -76,8 +76,8 @@ def tune_layer(
         tuned = tune(Job(model, device, m_values), store, tables_dir(url), Budget(seconds), watch)
         winners = {winner.problem.m: winner for winner in store.winners(tuned.identity)}
         ended = store.settled(tuned.identity)
-    settled = {task.problem.m: ended[task.problem.id] for task in tuned.tasks}
     missing = sorted(set(m_values) - winners.keys())
     if tuned.table is None or missing:
         raise HummingError(f"n={n} k={k}: nothing was proved for m={missing}; raise --budget")
+    settled = {task.problem.m: ended[task.problem.id] for task in tuned.tasks}
     return TunedLayer(tuned.table, winners, settled)
