@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
+from functools import lru_cache
 from typing import Protocol
 
 import torch
@@ -45,8 +46,9 @@ class LoadedKernel:
         self._library = library  # keeps the code mapped
         self._gemm = library.humming_gemm
         self._gemm.argtypes, self._gemm.restype = [ctypes.c_char_p], ctypes.c_int32
-        self._workspace = library.humming_workspace_bytes
-        self._workspace.argtypes, self._workspace.restype = [ctypes.c_int64] * 4, ctypes.c_int64
+        workspace = library.humming_workspace_bytes
+        workspace.argtypes, workspace.restype = [ctypes.c_int64] * 4, ctypes.c_int64
+        self._workspace = lru_cache(maxsize=1024)(workspace)  # a call by ctypes takes a microsecond
         self._x_dtype = TORCH_DTYPES[compiled.source.static["activation_dtype"]]
         self._out_dtype = TORCH_DTYPES[compiled.source.static["output_dtype"]]
 
@@ -71,10 +73,15 @@ class LoadedKernel:
         fit, LaunchError where the kernel reports a failure.
         """
         n, k = packed.n, packed.k
-        m = x.shape[0]
-        self._check(x, out, n, k)
+        if not (
+            _is_rows(x, self._x_dtype, k)
+            and _is_rows(out, self._out_dtype, n)
+            and x.shape[0] == out.shape[0]
+        ):
+            self._refuse(x, out, n, k)
         if bias is not None:
             bias = _fp32_bias(bias, n)
+        m = x.shape[0]
         if workspace is None:
             needed = self.workspace_bytes(m, n, k, threads)
             workspace = torch.empty(needed, dtype=torch.uint8)
@@ -102,20 +109,18 @@ class LoadedKernel:
                 f"(m={m}, n={n}, k={k}, threads={threads}, workspace={workspace.nbytes} bytes)"
             )
 
-    def _check(self, x: torch.Tensor, out: torch.Tensor, n: int, k: int) -> None:
-        if x.dtype != self._x_dtype or x.ndim != 2 or x.shape[1] != k or x.stride(1) != 1:
+    def _refuse(self, x: torch.Tensor, out: torch.Tensor, n: int, k: int) -> None:
+        if not (x.is_cpu and out.is_cpu):
+            raise LayoutError(f"x and out must be on the CPU, but got {x.device} and {out.device}")
+        if not _is_rows(x, self._x_dtype, k):
             raise LayoutError(
                 f"x must be {self._x_dtype} [m, {k}] with contiguous rows, but got {x.dtype} "
                 f"{list(x.shape)} with strides {list(x.stride())}"
             )
-        m = x.shape[0]
-        if out.dtype != self._out_dtype or tuple(out.shape) != (m, n) or out.stride(1) != 1:
-            raise LayoutError(
-                f"out must be {self._out_dtype} [{m}, {n}] with contiguous rows, but got "
-                f"{out.dtype} {list(out.shape)} with strides {list(out.stride())}"
-            )
-        if not (x.is_cpu and out.is_cpu):
-            raise LayoutError(f"x and out must be on the CPU, but got {x.device} and {out.device}")
+        raise LayoutError(
+            f"out must be {self._out_dtype} [{x.shape[0]}, {n}] with contiguous rows, but got "
+            f"{out.dtype} {list(out.shape)} with strides {list(out.stride())}"
+        )
 
 
 _LOADED: dict[str, LoadedKernel] = {}
@@ -151,7 +156,20 @@ def open_library(compiled: CompiledKernel) -> ctypes.CDLL:
         raise KernelLoadError(f"kernel {compiled.key} cannot be loaded: {error}") from error
 
 
+def _is_rows(tensor: torch.Tensor, dtype: torch.dtype, columns: int) -> bool:
+    """Whether `tensor` is `dtype` [any, columns] on the CPU with contiguous rows."""
+    return (
+        tensor.dtype is dtype
+        and tensor.ndim == 2
+        and tensor.shape[1] == columns
+        and tensor.stride()[1] == 1
+        and tensor.is_cpu
+    )
+
+
 def _fp32_bias(bias: torch.Tensor, n: int) -> torch.Tensor:
-    if tuple(bias.shape) != (n,):
+    if bias.shape != (n,):
         raise LayoutError(f"bias must have shape [{n}], but got {list(bias.shape)}")
+    if bias.dtype is torch.float32 and bias.is_contiguous():
+        return bias
     return bias.to(torch.float32).contiguous()
