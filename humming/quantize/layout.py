@@ -1,40 +1,33 @@
-"""The fragment map: how codes and scales are laid out for a kernel family. Quantizing is tensor.py.
+"""PackedWeight: a weight in the layout that a device's kernels read, there and back.
 
-`cpu_n16k8` (4-bit signed codes, for all CPU kernels): rows of w are taken in panels of 16,
-columns in steps of 8.
-
-    codes   int32 [ceil(n / 16), k / 8, 16]    word [p, s, lane] holds row 16p + lane, columns
-                                               8s .. 8s + 7; bits 4j .. 4j + 3 are the two's
-                                               complement code of column 8s + j
-    scales  fp32  [ceil(n / 16), groups, 16]   scale of row 16p + lane in group g
-
-So one 64-byte line is one step of a panel, a panel's lines follow each other along k, and 16 lanes
-are 16 output columns. Rows beyond n have zero codes and zero scales. Bytes are little-endian, as
-torch's tensors are.
+What lies where is a module a layout, layout_cpu.py and layout_cuda.py; for which devices and sizes
+each is made is spec/layouts.py. Quantizing is tensor.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from humming.errors import LayoutError
+from humming.quantize import layout_cpu, layout_cuda
 from humming.quantize.tensor import QuantizedTensor
+from humming.spec.dtypes import dtype
 from humming.spec.formats import QuantFormat
+from humming.spec.layouts import CPU_LAYOUT, CUDA_LAYOUT, LAYOUTS
 
-PANEL_ROWS = 16
-STEP_COLUMNS = 8
-K_MULTIPLE = 32
-LAYOUTS = ("cpu_n16k8",)
+
+K_MULTIPLE = LAYOUTS[CPU_LAYOUT].k_multiple
 
 
 @dataclass(frozen=True, eq=False)
 class PackedWeight:
-    """A weight in a kernel's layout: `codes` and `scales` as the fragment map says.
+    """A weight in a kernel's layout: `codes` and `scales` as its fragment map says.
 
-    `scale_dtype` is what the scales were before they were packed as fp32, which holds all three
-    scale dtypes exactly.
+    `scale_dtype` is what the scales were before they were packed, maybe as a wider type that holds
+    them exactly.
     """
 
     format: str
@@ -53,13 +46,33 @@ class PackedWeight:
     def to(self, device: torch.device | str) -> PackedWeight:
         """The same weight on `device`, in the same layout."""
         codes, scales = self.codes.to(device), self.scales.to(device)
+        _settle(codes)
         return PackedWeight(
             self.format, self.n, self.k, self.layout, codes, scales, self.scale_dtype
         )
 
 
-def pack(q: QuantizedTensor, layout: str = "cpu_n16k8") -> PackedWeight:
-    """`q` in `layout`. Raises LayoutError for an unknown layout or format, or `k % 32 != 0`."""
+@dataclass(frozen=True)
+class _Map:
+    """The functions of one fragment map."""
+
+    pack_codes: Callable[[torch.Tensor], torch.Tensor]
+    unpack_codes: Callable[[torch.Tensor, int, int], torch.Tensor]
+    pack_scales: Callable[[torch.Tensor], torch.Tensor]
+    unpack_scales: Callable[[torch.Tensor, int, torch.dtype], torch.Tensor]
+
+
+_MAPS = {
+    name: _Map(module.pack_codes, module.unpack_codes, module.pack_scales, module.unpack_scales)
+    for name, module in ((CPU_LAYOUT, layout_cpu), (CUDA_LAYOUT, layout_cuda))
+}
+
+
+def pack(q: QuantizedTensor, layout: str = CPU_LAYOUT) -> PackedWeight:
+    """`q` in `layout`, on q's own device; CPU and CUDA tensors give the same bits.
+
+    Raises LayoutError for an unknown layout, or a format, k or scale dtype that it does not hold.
+    """
     n, k = q.shape
     _check(q.format, layout, k)
     if q.zero_points is not None or q.codes.dtype != torch.int8:
@@ -67,32 +80,20 @@ def pack(q: QuantizedTensor, layout: str = "cpu_n16k8") -> PackedWeight:
             f"layout '{layout}' holds int8 codes without zero points, "
             f"but got {q.codes.dtype} with zero_points={q.zero_points is not None}"
         )
-    panels = -(-n // PANEL_ROWS)
-    pad_rows = panels * PANEL_ROWS - n
-    nibbles = torch.nn.functional.pad(q.codes.view(torch.uint8), (0, 0, 0, pad_rows)) & 0xF
-    words = (nibbles[:, 0::2] | (nibbles[:, 1::2] << 4)).view(torch.int32)
-    scales = torch.nn.functional.pad(q.scales.to(torch.float32), (0, 0, 0, pad_rows))
-    return PackedWeight(
-        q.format,
-        n,
-        k,
-        layout,
-        words.view(panels, PANEL_ROWS, k // STEP_COLUMNS).transpose(1, 2).contiguous(),
-        scales.view(panels, PANEL_ROWS, -1).transpose(1, 2).contiguous(),
-        q.scales.dtype,
-    )
+    _check_scales(layout, q.scales.dtype)
+    with torch.no_grad():
+        codes, scales = _MAPS[layout].pack_codes(q.codes), _MAPS[layout].pack_scales(q.scales)
+    _settle(codes)
+    return PackedWeight(q.format, n, k, layout, codes, scales, q.scales.dtype)
 
 
 def unpack(p: PackedWeight) -> QuantizedTensor:
     """The exact inverse of `pack`: canonical codes, and scales in their own dtype."""
     _check(p.format, p.layout, p.k)
-    rows = p.codes.shape[0] * PANEL_ROWS
-    words = p.codes.transpose(1, 2).reshape(rows, p.k // STEP_COLUMNS)
-    pairs = words[: p.n].contiguous().view(torch.uint8)
-    nibbles = torch.stack((pairs & 0xF, pairs >> 4), dim=2).view(p.n, p.k)
-    codes = (nibbles ^ 8).view(torch.int8) - 8  # sign extension of 4 bits
-    scales = p.scales.transpose(1, 2).reshape(rows, -1)[: p.n].to(p.scale_dtype).contiguous()
-    return QuantizedTensor(p.format, codes, scales)
+    of = _MAPS[p.layout]
+    return QuantizedTensor(
+        p.format, of.unpack_codes(p.codes, p.n, p.k), of.unpack_scales(p.scales, p.n, p.scale_dtype)
+    )
 
 
 def _check(format: str, layout: str, k: int) -> None:
@@ -103,8 +104,24 @@ def _check(format: str, layout: str, k: int) -> None:
         raise LayoutError(
             f"layout '{layout}' holds signed 4-bit codes, but got format '{format}'; use int4g128"
         )
-    if k % K_MULTIPLE or k < K_MULTIPLE:
+    multiple = LAYOUTS[layout].k_multiple
+    if k % multiple or k < multiple:
         raise LayoutError(
-            f"`k % {K_MULTIPLE} == 0` must hold, but got k={k}; "
-            f"pad k to {max(1, -(-k // K_MULTIPLE)) * K_MULTIPLE}"
+            f"`k % {multiple} == 0` must hold, but got k={k}; "
+            f"pad k to {max(1, -(-k // multiple)) * multiple}"
         )
+
+
+def _check_scales(layout: str, scale_dtype: torch.dtype) -> None:
+    legal = LAYOUTS[layout].scale_dtypes
+    if str(scale_dtype).removeprefix("torch.") not in [dtype(name).torch_name for name in legal]:
+        raise LayoutError(
+            f"layout '{layout}' holds {' or '.join(legal)} scales, those of the activations, but "
+            f"got {scale_dtype}; convert the scales, or quantize a weight of that type"
+        )
+
+
+def _settle(codes: torch.Tensor) -> None:
+    """Waits until a weight is written: kernels may read weights before their turn in the stream."""
+    if codes.is_cuda and not torch.cuda.is_current_stream_capturing():
+        torch.cuda.current_stream(codes.device).synchronize()

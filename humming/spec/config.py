@@ -53,9 +53,83 @@ class CpuConfig:
         return text
 
 
-KernelConfig = Union[CpuConfig]  # noqa: UP007  (a union of one; families join it here)
+@dataclass(frozen=True)
+class SkinnyConfig:
+    """Tunables of the skinny family: few rows of x, tensor cores, one stream of the weights.
 
-FAMILIES: dict[str, type[KernelConfig]] = {CpuConfig.family: CpuConfig}
+    A warp (or warpgroup) of a block takes a share of k for all the block's rows of w; sums meet in
+    shared memory, in a fixed order.
+
+    block_m      rows of x that one pass over the weights serves; more rows take more passes
+    tiles_n      row tiles of a block: of 16 rows of w, of 64 with warpgroups
+    warps        warps of a block, which share k (four by four with warpgroups)
+    split_k      blocks of a cluster that share k (1 = off)
+    num_stages   ring stages of weights that a warp has in flight; 0 = held in registers, one group
+                 of k ahead
+    stage_tiles  row tiles of one ring stage
+    x_stages     groups of x that a warp or warpgroup has in flight
+    blocks_per_sm     blocks for which registers are to be found on one multiprocessor
+    dependent_launch  1: the weights' stream starts before the kernel before has ended
+    warpgroup    1: warpgroup products (wgmma), on compute capability 9.0 only
+    exact_codes  1: codes lose their bias before they are multiplied, and not after
+    """
+
+    family: ClassVar[str] = "skinny"
+    block_m: int
+    tiles_n: int
+    warps: int
+    split_k: int
+    num_stages: int
+    stage_tiles: int
+    x_stages: int
+    blocks_per_sm: int
+    dependent_launch: int
+    warpgroup: int
+    exact_codes: int
+
+    def __str__(self) -> str:
+        text = f"{'wgmma' if self.warpgroup else 'mma'} {self.block_m}x{self.tiles_n}"
+        text += f" w{self.warps} d{self.num_stages}x{self.stage_tiles} x{self.x_stages}"
+        for mark, value, off in (
+            ("k/", self.split_k, 1),
+            ("b", self.blocks_per_sm, 1),
+            ("exact", self.exact_codes, 0),
+            ("pdl", self.dependent_launch, 1),
+        ):
+            text += f" {mark}{value}" if value != off else ""
+        return text
+
+
+@dataclass(frozen=True)
+class DequantizeConfig:
+    """Tunables of the dequantize family: weights to 16 bits in a workspace, then torch's matmul.
+
+    warps    warps of a block
+    unroll   tiles of 16 rows by 64 columns that a warp loads before it stores one
+    panel_n  rows of w that are dequantized, then multiplied, at a time, so that L2 may hold them;
+             0 = all of n at once
+    """
+
+    family: ClassVar[str] = "dequantize"
+    block_m: ClassVar[int] = 128
+    """Not a knob: rows of a matmul's tile, near enough for where tails begin."""
+    warps: int
+    unroll: int
+    panel_n: int
+
+    def __str__(self) -> str:
+        return f"dequantize w{self.warps} u{self.unroll}" + (
+            f" n{self.panel_n}" if self.panel_n else ""
+        )
+
+
+KernelConfig = Union[CpuConfig, SkinnyConfig, DequantizeConfig]  # noqa: UP007  (3.10 at run time)
+
+FAMILIES: dict[str, type[KernelConfig]] = {
+    CpuConfig.family: CpuConfig,
+    SkinnyConfig.family: SkinnyConfig,
+    DequantizeConfig.family: DequantizeConfig,
+}
 
 
 def config_to_dict(config: KernelConfig) -> dict[str, Any]:

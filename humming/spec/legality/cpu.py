@@ -1,61 +1,30 @@
-"""THE statement of what a family can run on a device: one named rule each, checked before anything
-is compiled.
-
-Rules with `static=True` stand as `static_assert`s of the same name in the kernel sources; a test
-compares the two lists.
-"""
+"""What the CPU family can run on a device. Rules of GPUs are skinny.py and dequantize.py."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from humming.errors import LegalityError
-from humming.spec.config import KernelConfig
 from humming.spec.device import CODE_PATH_FLAGS, Device
+from humming.spec.layouts import CPU_LAYOUT, LAYOUTS
+from humming.spec.legality.rule import Rule, config_rule, problem_rule
 from humming.spec.problem import Problem
 
-CPU_LAYOUT = "cpu_n16k8"
-CPU_FORMATS = ("int4g128",)
+CPU_FORMATS = LAYOUTS[CPU_LAYOUT].formats
 CPU_MAX_ACCUMULATORS = {"generic": 6, "avx2": 6, "avx512": 28}
 """Code path -> 16-float accumulators that its register file holds beside operands (32 zmm, or 16
 ymm taken in pairs)."""
 
 
-@dataclass(frozen=True)
-class Rule:
-    """One rule. `holds` and `says` take (config, problem, device); config is None for rules of
-    scope "problem"."""
-
-    name: str
-    family: str
-    scope: str
-    holds: Callable[..., bool]
-    says: Callable[..., str]
-    static: bool = False
-
-
-@dataclass(frozen=True)
-class Violation:
-    """A rule that does not hold, with the sentence for the user."""
-
-    rule: str
-    reason: str
-
-
 def _problem(
     name: str, holds: Callable[[Problem, Device], bool], says: Callable[[Problem, Device], str]
 ) -> Rule:
-    return Rule(name, "cpu", "problem", lambda _, p, d: holds(p, d), lambda _, p, d: says(p, d))
+    return problem_rule("cpu", name, holds, says)
 
 
 def _config(
-    name: str,
-    holds: Callable[..., bool],
-    says: Callable[..., str],
-    static: bool = False,
+    name: str, holds: Callable[..., bool], says: Callable[..., str], static: bool = False
 ) -> Rule:
-    return Rule(name, "cpu", "config", holds, says, static)
+    return config_rule("cpu", name, holds, says, static)
 
 
 RULES: tuple[Rule, ...] = (
@@ -178,33 +147,3 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
 )
-
-
-def problem_violations(family: str, problem: Problem, device: Device) -> list[Violation]:
-    """The rules by which `family` cannot serve `problem` on `device` at all; empty where it can."""
-    return [
-        Violation(rule.name, rule.says(None, problem, device))
-        for rule in RULES
-        if rule.family == family
-        and rule.scope == "problem"
-        and not rule.holds(None, problem, device)
-    ]
-
-
-def config_violations(config: KernelConfig, problem: Problem, device: Device) -> list[Violation]:
-    """The rules that `config` breaks for `problem` on `device`; empty where it is legal."""
-    broken = problem_violations(config.family, problem, device)
-    return broken or [
-        Violation(rule.name, rule.says(config, problem, device))
-        for rule in RULES
-        if rule.family == config.family
-        and rule.scope == "config"
-        and not rule.holds(config, problem, device)
-    ]
-
-
-def check_config(config: KernelConfig, problem: Problem, device: Device) -> None:
-    """Raises LegalityError with the first broken rule's sentence."""
-    broken = config_violations(config, problem, device)
-    if broken:
-        raise LegalityError(broken[0].reason)

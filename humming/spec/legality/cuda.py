@@ -1,0 +1,114 @@
+"""What every CUDA family asks of a problem and a device. Rules of one family stand beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from humming.spec.device import Device
+from humming.spec.layouts import CUDA_LAYOUT, LAYOUTS
+from humming.spec.legality.rule import Rule, problem_rule
+from humming.spec.problem import Problem
+
+ACTIVATIONS = ("bf16", "fp16")
+LEAST_CAPABILITY = (7, 5)
+FORMATS = LAYOUTS[CUDA_LAYOUT].formats
+K_MULTIPLE = LAYOUTS[CUDA_LAYOUT].k_multiple
+
+GRID_Y_MOST = 65535
+"""Blocks along a grid's y and z on every device."""
+
+_THREADS_PER_SM = {(7, 5): 1024, (8, 0): 2048, (9, 0): 2048, (10, 0): 2048, (10, 3): 2048}
+_RESERVED_SMEM_BYTES = 1024  # of each block, taken by the system from sm_80 on
+
+
+def capability(device: Device) -> tuple[int, int]:
+    """Its compute capability; (0, 0) where it has none."""
+    return device.compute_capability or (0, 0)
+
+
+def threads_per_sm(device: Device) -> int:
+    """Threads that one multiprocessor holds."""
+    return _THREADS_PER_SM.get(capability(device), 1536)
+
+
+def smem_per_block(device: Device) -> int:
+    """Bytes of shared memory that one block may have; what every GPU has where it is not known."""
+    return device.smem_bytes_per_block or 48 << 10
+
+
+def blocks_fit(device: Device, blocks: int, threads: int, smem_bytes: int) -> bool:
+    """Whether so many blocks find room on one multiprocessor, registers apart."""
+    reserved = _RESERVED_SMEM_BYTES if capability(device) >= (8, 0) else 0
+    room = device.smem_bytes_per_sm or smem_per_block(device) + reserved
+    return blocks * threads <= threads_per_sm(device) and blocks * (smem_bytes + reserved) <= room
+
+
+def problem_rules(family: str) -> tuple[Rule, ...]:
+    """The rules of scope "problem" that all CUDA families share, under `family`'s name."""
+    least = ".".join(map(str, LEAST_CAPABILITY))
+
+    def rule(
+        name: str, holds: Callable[[Problem, Device], bool], says: Callable[[Problem, Device], str]
+    ) -> Rule:
+        return problem_rule(family, f"{family}_{name}", holds, says)
+
+    return (
+        rule(
+            "device",
+            lambda p, d: d.kind == "cuda" and capability(d) >= LEAST_CAPABILITY,
+            lambda p, d: (
+                f"family '{family}' needs an NVIDIA GPU of compute capability {least} or newer, "
+                f"but got {d.kind} '{d.name}' {'.'.join(map(str, capability(d)))}; use --device cpu"
+            ),
+        ),
+        rule(
+            "op",
+            lambda p, d: p.op == "dense",
+            lambda p, d: f"family '{family}' runs op 'dense', but got op '{p.op}'",
+        ),
+        rule(
+            "format",
+            lambda p, d: p.format in FORMATS,
+            lambda p, d: (
+                f"family '{family}' runs {', '.join(FORMATS)}, but got format '{p.format}'; "
+                f"use --format {FORMATS[0]}"
+            ),
+        ),
+        rule(
+            "layout",
+            lambda p, d: p.layout == CUDA_LAYOUT,
+            lambda p, d: (
+                f"family '{family}' reads layout '{CUDA_LAYOUT}', but got '{p.layout}'; "
+                "repack the layer"
+            ),
+        ),
+        rule(
+            "no_act_order",
+            lambda p, d: not p.act_order,
+            lambda p, d: f"family '{family}' has no act-order; quantize without it",
+        ),
+        rule(
+            "k_multiple",
+            lambda p, d: p.k % K_MULTIPLE == 0,
+            lambda p, d: (
+                f"`k % {K_MULTIPLE} == 0` must hold, but got k={p.k}; "
+                f"pad k to {-(-p.k // K_MULTIPLE) * K_MULTIPLE}"
+            ),
+        ),
+        rule(
+            "activations",
+            lambda p, d: p.activation_dtype in ACTIVATIONS and p.output_dtype == p.activation_dtype,
+            lambda p, d: (
+                f"family '{family}' takes bf16 or fp16 activations and gives the same type, but "
+                f"got {p.activation_dtype} and {p.output_dtype}; convert the model"
+            ),
+        ),
+        rule(
+            "bf16_device",
+            lambda p, d: p.activation_dtype != "bf16" or capability(d) >= (8, 0),
+            lambda p, d: (
+                f"bf16 needs compute capability 8.0 or newer, but '{d.name}' has "
+                f"{'.'.join(map(str, capability(d)))}; use fp16"
+            ),
+        ),
+    )

@@ -1,0 +1,154 @@
+"""What the skinny family (few rows of x, bound by the stream of weights) can run on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from humming.spec.config import SkinnyConfig
+from humming.spec.legality.cuda import (
+    GRID_Y_MOST,
+    blocks_fit,
+    capability,
+    problem_rules,
+    smem_per_block,
+)
+from humming.spec.legality.rule import Rule, config_rule
+
+BLOCK_M_MOST = 32
+TILES_N_MOST = 16
+SPLIT_K_MOST = 8
+STAGES_MOST = 32
+X_STAGES_MOST = 4
+
+
+def skinny_block_rows(config: SkinnyConfig) -> int:
+    """Rows of w that one output tile has."""
+    return (64 if config.warpgroup else 16) * config.tiles_n
+
+
+def skinny_smem_bytes(config: SkinnyConfig) -> int:
+    """Bytes of shared memory of a block: what the kernel's plan adds up to, and asserts."""
+    ring = max(config.num_stages, 0) * config.stage_tiles * 1024
+    scales = config.tiles_n * 32
+    if config.warpgroup:
+        ways, columns = config.warps // 4, -(-config.block_m // 8)
+        barriers = config.warps * config.num_stages * 8 + ways * config.x_stages * 16
+        first = -(-barriers // 1024) * 1024
+        rings = ways * config.x_stages * columns * 2048
+        rings += config.warps * (config.x_stages * scales + ring)
+    else:
+        ways = config.warps
+        first = -(-config.warps * (config.num_stages + config.x_stages) * 8 // 16) * 16
+        operands = config.x_stages * config.block_m * 272 + (config.x_stages + 1) * scales
+        rings = config.warps * (ring + operands)
+    rows = skinny_block_rows(config)
+    partials = ways * config.block_m * (rows + 4) * 4
+    pairs = config.block_m * rows // 2
+    gather = config.split_k * -(-pairs // config.split_k) * 8 if config.split_k > 1 else 0
+    used = -(-(first + max(rings, partials)) // 16) * 16 + gather
+    return used + (1024 if config.warpgroup else 0)  # its base is aligned to 1024 by hand
+
+
+def _rule(
+    name: str, holds: Callable[..., bool], says: Callable[..., str], static: bool = False
+) -> Rule:
+    return config_rule("skinny", name, holds, says, static)
+
+
+def _range(knob: str, least: int, most: int) -> Rule:
+    return _rule(
+        f"skinny_{knob}_range",
+        lambda c, p, d: least <= getattr(c, knob) <= most,
+        lambda c, p, d: (
+            f"`{least} <= {knob} <= {most}` must hold, but got {knob}={getattr(c, knob)}"
+        ),
+        static=True,
+    )
+
+
+def _needs(name: str, asks: Callable[..., bool], least: tuple[int, int], what: str) -> Rule:
+    return _rule(
+        name,
+        lambda c, p, d: not asks(c) or capability(d) >= least,
+        lambda c, p, d: (
+            f"{what} needs compute capability {'.'.join(map(str, least))} or newer, but "
+            f"'{d.name}' has {'.'.join(map(str, capability(d)))}"
+        ),
+        static=True,
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    *problem_rules("skinny"),
+    _range("block_m", 1, BLOCK_M_MOST),
+    _range("tiles_n", 1, TILES_N_MOST),
+    _range("warps", 1, 32),
+    _range("split_k", 1, SPLIT_K_MOST),
+    _range("num_stages", 0, STAGES_MOST),
+    _range("x_stages", 1, X_STAGES_MOST),
+    _range("blocks_per_sm", 1, 8),
+    _range("dependent_launch", 0, 1),
+    _range("warpgroup", 0, 1),
+    _range("exact_codes", 0, 1),
+    _rule(
+        "skinny_stage_tiles",
+        lambda c, p, d: (
+            c.stage_tiles >= 1
+            and c.tiles_n % c.stage_tiles == 0
+            and (c.num_stages > 0 or c.stage_tiles == 1)
+        ),
+        lambda c, p, d: (
+            "`tiles_n % stage_tiles == 0`, and 1 where num_stages is 0, must hold, but got "
+            f"stage_tiles={c.stage_tiles}, tiles_n={c.tiles_n}, num_stages={c.num_stages}"
+        ),
+        static=True,
+    ),
+    _rule(
+        "skinny_warpgroup_knobs",
+        lambda c, p, d: (
+            not c.warpgroup
+            or (c.warps % 4 == 0 and c.num_stages >= 1 and c.x_stages >= 2 and not c.exact_codes)
+        ),
+        lambda c, p, d: (
+            "warpgroups take `warps % 4 == 0`, `num_stages >= 1`, `x_stages >= 2` and exact_codes "
+            f"0, but got {c.warps}, {c.num_stages}, {c.x_stages} and {c.exact_codes}"
+        ),
+        static=True,
+    ),
+    _rule(
+        "skinny_warpgroup_device",
+        lambda c, p, d: not c.warpgroup or capability(d) == (9, 0),
+        lambda c, p, d: (
+            f"warpgroup products need compute capability 9.0, but '{d.name}' has "
+            f"{'.'.join(map(str, capability(d)))}"
+        ),
+        static=True,
+    ),
+    _needs("skinny_ring_device", lambda c: c.num_stages > 0, (8, 0), "a ring of weight stages"),
+    _needs("skinny_cluster_device", lambda c: c.split_k > 1, (9, 0), "split_k over a cluster"),
+    _needs("skinny_dependent_device", lambda c: c.dependent_launch, (9, 0), "a dependent launch"),
+    _rule(
+        "skinny_smem_fits",
+        lambda c, p, d: skinny_smem_bytes(c) <= smem_per_block(d),
+        lambda c, p, d: (
+            f"`smem_bytes <= {smem_per_block(d)}` must hold on '{d.name}', but got "
+            f"{skinny_smem_bytes(c)}"
+        ),
+    ),
+    _rule(
+        "skinny_blocks_per_sm_fit",
+        lambda c, p, d: blocks_fit(d, c.blocks_per_sm, c.warps * 32, skinny_smem_bytes(c)),
+        lambda c, p, d: (
+            f"{c.blocks_per_sm} blocks of {c.warps * 32} threads and {skinny_smem_bytes(c)} bytes "
+            f"must fit one multiprocessor of '{d.name}'; lower blocks_per_sm"
+        ),
+    ),
+    _rule(
+        "skinny_grid_fits",
+        lambda c, p, d: -(-p.n // skinny_block_rows(c)) * c.split_k <= GRID_Y_MOST,
+        lambda c, p, d: (
+            f"`ceil(n / {skinny_block_rows(c)}) * split_k <= {GRID_Y_MOST}` must hold, but got "
+            f"n={p.n}, split_k={c.split_k}"
+        ),
+    ),
+)
