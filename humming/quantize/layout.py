@@ -18,7 +18,6 @@ from humming.spec.dtypes import dtype
 from humming.spec.formats import QuantFormat
 from humming.spec.layouts import CPU_LAYOUT, CUDA_LAYOUT, LAYOUTS
 
-
 K_MULTIPLE = LAYOUTS[CPU_LAYOUT].k_multiple
 
 
