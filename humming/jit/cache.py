@@ -1,8 +1,8 @@
 """Content-addressed store of compiled kernels: from a config to a library file. Loading is load.py.
 
-An entry is one file, `<source key>-<compiler key>.so`: the library, then a trailer with its
-SHA-256. A loader ignores the trailer, and one file is replaced atomically, so a reader sees a whole
-entry or none.
+An entry is one file, `<source key>-<compiler key>` with the suffix .so or .cubin: the library, then
+a trailer with its SHA-256. A loader ignores the trailer, and one file is replaced atomically, so a
+reader sees a whole entry or none.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from humming.errors import CompilerNotFoundError
+from humming.jit import nvrtc
 from humming.jit.compiler import BASE_FLAGS, Compiler, compile_source, find_compiler
 from humming.jit.source import KernelSource, render
 from humming.settings import cache_dir
@@ -41,15 +42,16 @@ class CompiledKernel:
 
 
 class KernelCache:
-    """A folder of compiled kernels. It is made by the first write; a read-only one with entries
-    works."""
+    """A folder of compiled kernels of one kind, by their `suffix`. It is made by the first write; a
+    read-only one with entries works."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, suffix: str = ".so") -> None:
         self.folder = folder
+        self.suffix = suffix
 
     def get(self, key: str) -> Path | None:
         """The entry of `key`, whole and checked; a damaged one is removed and counts as absent."""
-        path = self.folder / f"{key}.so"
+        path = self.folder / f"{key}{self.suffix}"
         try:
             data = path.read_bytes()
         except OSError:
@@ -62,7 +64,7 @@ class KernelCache:
 
     def find(self, source_key: str) -> tuple[str, Path] | None:
         """Key and entry of a source by whatever compiler, for a machine that has none."""
-        for path in sorted(self.folder.glob(f"{source_key}-*.so")):
+        for path in sorted(self.folder.glob(f"{source_key}-*{self.suffix}")):
             if self.get(path.stem):
                 return path.stem, path
         return None
@@ -70,7 +72,7 @@ class KernelCache:
     def put(self, key: str, library: bytes) -> Path:
         """Writes an entry atomically. Raises OSError where the folder cannot be written."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self.folder / f"{key}.so"
+        path = self.folder / f"{key}{self.suffix}"
         handle, name = tempfile.mkstemp(dir=self.folder, prefix=".new-")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -83,14 +85,15 @@ class KernelCache:
         return path
 
 
-_PRIVATE: dict[int, KernelCache] = {}
-"""Process id -> its private cache, where the shared one could not be written."""
+_PRIVATE: dict[int, Path] = {}
+"""Process id -> its private folder, where the shared one could not be written."""
 
 
 def source_key(source: KernelSource, arch: str) -> str:
     """Names what is compiled: text, headers, flags and architecture; no path, no time."""
+    base_flags = nvrtc.NVRTC_FLAGS if source.language == "cuda" else BASE_FLAGS
     return content_hash(
-        [source.language, source.text, source.headers, BASE_FLAGS, source.flags, arch]
+        [source.language, source.text, source.headers, base_flags, source.flags, arch]
     )
 
 
@@ -105,15 +108,19 @@ def compiled(config: KernelConfig, problem: Problem, device: Device) -> Compiled
     Raises CompilerNotFoundError where it is not cached and there is no compiler, CompileError where
     the compiler fails.
     """
-    return compiled_source(render(config, problem), device.arch)
+    source = render(config, problem)
+    is_cuda = source.language == "cuda"
+    return compiled_source(source, nvrtc.nvrtc_arch(source, device) if is_cuda else device.arch)
 
 
 def compiled_source(source: KernelSource, arch: str) -> CompiledKernel:
-    """The library of any rendered source; see `compiled`. A cache that cannot be written is
-    replaced by a private folder."""
-    cache = KernelCache(cache_dir() / "kernels")
+    """The library of any rendered source; see `compiled`. `arch` is Device.arch, or NVRTC's name of
+    a GPU's. A cache that cannot be written is replaced by a private folder."""
+    is_cuda = source.language == "cuda"
+    suffix = ".cubin" if is_cuda else ".so"
+    cache = KernelCache(cache_dir() / "kernels", suffix)
     try:
-        compiler = find_compiler()
+        compiler = nvrtc.find_nvrtc() if is_cuda else find_compiler()
     except CompilerNotFoundError:
         found = cache.find(source_key(source, arch))
         if found is None:
@@ -121,26 +128,36 @@ def compiled_source(source: KernelSource, arch: str) -> CompiledKernel:
         return CompiledKernel(found[0], found[1], source, 0.0)
     key = compile_key(source, compiler, arch)
     private = _PRIVATE.get(os.getpid())
-    path = cache.get(key) or (private.get(key) if private else None)
+    path = cache.get(key) or (KernelCache(private, suffix).get(key) if private else None)
     if path is not None:
         return CompiledKernel(key, path, source, 0.0)
     start = time.perf_counter()
-    library = compile_source(source, compiler)
+    library = (
+        nvrtc.compile_cubin(source, arch).data if is_cuda else compile_source(source, compiler)
+    )
     compile_s = time.perf_counter() - start
     try:
         path = cache.put(key, library)
     except OSError:
-        path = _private_cache().put(key, library)
+        path = KernelCache(_private_folder(), suffix).put(key, library)
     return CompiledKernel(key, path, source, compile_s)
 
 
-def _private_cache() -> KernelCache:
+def read_library(path: Path) -> bytes:
+    """The library of an entry, without its trailer. Raises OSError where it is gone or damaged."""
+    data = path.read_bytes()
+    if not _is_whole(data):
+        raise OSError(f"{path} is damaged; remove it")
+    return data[:-_TRAILER_BYTES]
+
+
+def _private_folder() -> Path:
     """A folder of this process alone, removed when it ends; a forked child makes its own."""
     pid = os.getpid()
     if pid not in _PRIVATE:
         folder = Path(tempfile.mkdtemp(prefix="humming-"))
         atexit.register(lambda: shutil.rmtree(folder) if os.getpid() == pid else None)
-        _PRIVATE[pid] = KernelCache(folder)
+        _PRIVATE[pid] = folder
     return _PRIVATE[pid]
 
 

@@ -80,7 +80,7 @@ def _compiled_in_a_folder(source: KernelSource, compiler: Compiler, timeout_s: f
     with tempfile.TemporaryDirectory(prefix="humming-") as folder:
         (Path(folder) / "kernel.cpp").write_text(source.text)
         command = [compiler.path, *BASE_FLAGS, *source.flags, "-I", str(INCLUDE_DIR)]
-        _run([*command, "-o", "kernel.so", "kernel.cpp"], folder, timeout_s)
+        run_compiler([*command, "-o", "kernel.so", "kernel.cpp"], folder, timeout_s)
         library = Path(folder) / "kernel.so"
         if not library.is_file():
             raise CompileError(f"{compiler.path} reported success but wrote no library")
@@ -112,25 +112,31 @@ def _version_of(path: str, _mtime_ns: int) -> Compiler | None:
     return Compiler(path, "clang++" if "clang" in done.stdout.lower() else "g++", lines[0].strip())
 
 
-def _run(command: list[str], folder: str, timeout_s: float) -> None:
+def run_compiler(command: list[str], folder: str, timeout_s: float, name: str | None = None) -> str:
+    """Runs a compiler in `folder` and returns what it prints; `name` stands for it in messages.
+
+    Raises CompileError where it does not start, refuses, is killed, or takes longer than
+    `timeout_s`; then it and its children are ended.
+    """
+    name = name or command[0]
     try:
         process = subprocess.Popen(
             command,
             cwd=folder,
             env=_environment(),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
             start_new_session=True,  # so that a time-out ends the compiler's children too
         )
     except OSError as error:
-        raise CompileError(f"{command[0]} did not start: {error}") from error
+        raise CompileError(f"{name} did not start: {error}") from error
     try:
-        _, stderr = process.communicate(timeout=timeout_s)
+        stdout, stderr = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        raise CompileError(f"{command[0]} took longer than {timeout_s:g} s") from None
+        raise CompileError(f"{name} took longer than {timeout_s:g} s") from None
     finally:
         _end(process)
     if process.returncode:
@@ -139,7 +145,8 @@ def _run(command: list[str], folder: str, timeout_s: float) -> None:
             if process.returncode < 0
             else f"failed with exit code {process.returncode}"
         )
-        raise CompileError(f"{command[0]} {reason}:\n{_telling_lines(stderr)}".rstrip(":\n"))
+        raise CompileError(f"{name} {reason}:\n{_telling_lines(stderr)}".rstrip(":\n"))
+    return stdout
 
 
 def _telling_lines(stderr: str) -> str:

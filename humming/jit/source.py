@@ -15,7 +15,7 @@ import jinja2
 
 from humming.errors import FormatError
 from humming.spec.canonical import content_hash
-from humming.spec.config import KernelConfig, config_to_dict
+from humming.spec.config import CpuConfig, KernelConfig, config_to_dict
 from humming.spec.device import CODE_PATH_FLAGS
 from humming.spec.problem import Problem
 
@@ -49,6 +49,10 @@ def render(config: KernelConfig, problem: Problem) -> KernelSource:
     Problems that differ in shape alone share one source. Raises FormatError where the family lacks
     the format.
     """
+    if not isinstance(config, CpuConfig):
+        from humming.jit.cuda_source import render_cuda  # it builds on this module
+
+        return render_cuda(config, problem)
     if problem.format not in _DEQUANT:
         raise FormatError(
             f"family '{config.family}' renders {', '.join(_DEQUANT)}, but got '{problem.format}'"
@@ -93,7 +97,7 @@ def _source(template: str, code_path: str, static: dict[str, Any], **picks: str)
         family="cpu",
         text=text,
         flags=tuple(f"-m{flag}" for flag in CODE_PATH_FLAGS[code_path]),
-        headers=_headers(text),
+        headers=headers_of(text, INCLUDE_DIR),
         static={**static, "code_path": code_path},
     )
 
@@ -108,20 +112,21 @@ def _environment() -> jinja2.Environment:
     )
 
 
-def _headers(text: str) -> tuple[tuple[str, str], ...]:
+def headers_of(text: str, include_dir: Path) -> tuple[tuple[str, str], ...]:
+    """(name, SHA-256) of every header under `include_dir` that `text` includes, directly or not."""
     found: dict[str, str] = {}
     waiting = _INCLUDE.findall(text)
     while waiting:
         name = waiting.pop()
         if name not in found:
-            found[name] = _sha256(INCLUDE_DIR / name)
-            waiting += _included_by(name)
+            found[name] = _sha256(include_dir / name)
+            waiting += _included_by(include_dir / name)
     return tuple(sorted(found.items()))
 
 
 @lru_cache(maxsize=256)
-def _included_by(name: str) -> tuple[str, ...]:
-    return tuple(_INCLUDE.findall((INCLUDE_DIR / name).read_text()))
+def _included_by(header: Path) -> tuple[str, ...]:
+    return tuple(_INCLUDE.findall(header.read_text()))
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,88 @@
+"""Render the sources of the CUDA families: constants and includes into a template, never code.
+
+Rendering of CPU kernels, and the doorway `render` to both, is source.py; compiling is nvrtc.py.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from humming.errors import FormatError, LegalityError
+from humming.jit.source import KERNELS_DIR, KernelSource, headers_of
+from humming.spec.config import CpuConfig, DequantizeConfig, KernelConfig, config_to_dict
+from humming.spec.layouts import CUDA_LAYOUT, LAYOUTS
+from humming.spec.legality import skinny_smem_bytes
+from humming.spec.problem import Problem
+
+INCLUDE_DIR = KERNELS_DIR / "cuda" / "include"
+_ACTIVATIONS = {"bf16": "Bf16", "fp16": "Fp16"}
+
+
+def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
+    """The source of `config` for `problem`'s dtypes; sizes, strides and bias stay run-time
+    arguments.
+
+    Raises FormatError where the layout lacks the format, LegalityError for another activation or a
+    config of another kind of device.
+    """
+    if problem.format not in LAYOUTS[CUDA_LAYOUT].formats:
+        raise FormatError(
+            f"family '{config.family}' renders {', '.join(LAYOUTS[CUDA_LAYOUT].formats)}, but got "
+            f"'{problem.format}'"
+        )
+    if isinstance(config, CpuConfig) or problem.activation_dtype not in _ACTIVATIONS:
+        raise LegalityError(
+            f"CUDA kernels take {' or '.join(_ACTIVATIONS)} activations and configs of CUDA "
+            f"families, but got {problem.activation_dtype} and family '{config.family}'"
+        )
+    static: dict[str, Any] = {
+        **config_to_dict(config),
+        "format": problem.format,
+        "activation_dtype": problem.activation_dtype,
+        "output_dtype": problem.output_dtype,
+    }
+    picks = {"activation": _ACTIVATIONS[problem.activation_dtype]}
+    if not isinstance(config, DequantizeConfig):
+        static["smem_bytes"] = skinny_smem_bytes(config)
+        picks |= {
+            "plan": "WarpgroupPlan" if config.warpgroup else "SkinnyPlan",
+            "plan_header": "warpgroup_plan" if config.warpgroup else "skinny_plan",
+            "mainloop_header": "skinny_warpgroup" if config.warpgroup else "skinny_block",
+            "weights_header": "weights_ring" if config.num_stages else "weights_registers",
+        }
+    text = _environment().get_template(f"{config.family}.cu.j2").render(**static, **picks)
+    return KernelSource(
+        family=config.family,
+        text=text,
+        language="cuda",
+        # sm_90a: what wgmma needs, and what runs on compute capability 9.0 alone
+        flags=("arch-specific",) if static.get("warpgroup") else (),
+        headers=headers_of(text, INCLUDE_DIR),
+        static=static,
+    )
+
+
+def read_probe_source() -> KernelSource:
+    """The read probe that measures a GPU's memory bandwidth."""
+    text = _environment().get_template("read_probe.cu.j2").render()
+    return KernelSource(
+        family="read_probe",
+        text=text,
+        language="cuda",
+        headers=headers_of(text, INCLUDE_DIR),
+        static={"family": "read_probe"},
+    )
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(KERNELS_DIR) / "cuda"),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # C++, not HTML
+        keep_trailing_newline=True,
+    )

@@ -1,0 +1,130 @@
+// One warp's rings of x (a slot: one group, 128 k, of every row) and of scales (a slot: one group
+// of every row tile of the block). Run by a whole converged warp; no other warp sees the ring.
+// Reads -> writes: x [m, k] and packed scales in global memory -> shared memory (rows padded by 16
+// bytes) -> B fragments. Source: own. cp.async, 16 bytes a lane; plain loads and stores on sm_75.
+// Rows of x are aligned to 16 bytes.
+#pragma once
+#include "humming/memory/barrier.cuh"
+#include "humming/memory/skinny_plan.cuh"
+#include "humming/ptx/matrix.cuh"
+#include "humming/ptx/move.cuh"
+#include "humming/scheduler/skinny.cuh"
+
+namespace humming {
+
+template <class Config>
+struct Operands {
+  using Plan = SkinnyPlan<Config>;
+  static constexpr int chunks = Plan::unit_k / 8;  // of 16 bytes
+
+  const char* x;                       // this lane's part of its first row
+  const char* scales;                  // this lane's part
+  int m, k, group, group_step, units;  // group: of the x to be copied next
+  i64 two_rows_bytes;
+  int rows_left;    // of this lane, two apart (cp.async)
+  u32 lane_target;  // of this lane, in a slot
+  u32 ring, barriers, lane;
+
+  __device__ __forceinline__ Operands(const SkinnyCall& call, const SkinnyRows& rows,
+                                      const SkinnyShare& share, u32 shared, int warp, int lane_)
+      : m(rows.count),
+        k(call.k),
+        group(share.first_group),
+        group_step(share.group_step),
+        units(share.units),
+        two_rows_bytes(call.x_row_stride * 4),
+        rows_left(rows.count - lane_ / chunks),
+        lane_target(lane_ / chunks * Plan::x_row_bytes + lane_ % chunks * 16),
+        ring(shared + Plan::operand_rings + warp * Plan::operand_ring_bytes),
+        barriers(shared + (warp * Plan::warp_barriers + Plan::weight_stages) * 8),
+        lane(lane_) {
+    int row = lane / chunks, chunk = lane % chunks;
+    x = static_cast<const char*>(call.x) + (rows.first + row) * call.x_row_stride * 2 +
+        (static_cast<i64>(share.first_group) * Plan::unit_k + chunk * 8) * 2;
+    int tile = min(static_cast<int>(lane / 2), share.row_tiles - 1), half = lane % 2;
+    scales = static_cast<const char*>(call.scales) +
+             (static_cast<i64>(share.row_tile + tile) * share.groups + share.first_group) * 32 +
+             half * 16;
+#if __CUDA_ARCH__ >= 800
+    if (lane == 0) {
+#pragma unroll
+      for (int s = 0; s < Config::x_stages; ++s) ptx::mbarrier_init(barriers + 8 * s, 32);
+    }
+#endif
+  }
+
+  __device__ __forceinline__ static void copy_chunk(u32 target, const void* source, u32 bytes) {
+#if __CUDA_ARCH__ >= 800
+    ptx::cp_async_16(target, source, bytes);
+#else
+    Words4 v = {};
+    if (bytes) v = ptx::load_global_words4(source);
+    ptx::store_shared_words4(target, v);
+#endif
+  }
+
+  __device__ __forceinline__ u32 slot(int u) const {
+    return ring + u % Config::x_stages * Plan::x_slot_bytes;
+  }
+  __device__ __forceinline__ u32 scale_slot(int u) const {
+    return ring + Config::x_stages * Plan::x_slot_bytes +
+           u % Plan::scale_stages * Plan::scale_slot_bytes;
+  }
+  __device__ __forceinline__ u32 barrier(int u) const {
+    return barriers + u % Config::x_stages * 8;
+  }
+
+  // Scales and x of a unit go to one slot and one barrier; scales first, as they do not wait for
+  // the kernel before.
+  __device__ __forceinline__ void issue_scales(int u) {
+    if (u >= units) return;
+    u32 target = scale_slot(u);
+    if (lane < Config::tiles_n * 2) copy_chunk(target + lane * 16, scales, 16);
+    scales += group_step * 32;
+  }
+
+  __device__ __forceinline__ void issue_x(int u) {
+    if (u >= units) return;
+    u32 target = slot(u);
+    const char* source = x;
+    u32 bytes = group * Plan::unit_k + static_cast<int>(lane % chunks) * 8 < k ? 16 : 0;
+    target += lane_target;
+#pragma unroll
+    for (int r = 0; r < Config::block_m; r += 2) {
+      if (r < rows_left) copy_chunk(target + r * Plan::x_row_bytes, source, bytes);
+      source += two_rows_bytes;
+    }
+#if __CUDA_ARCH__ >= 800
+    ptx::cp_async_arrive(barrier(u));
+#endif
+    group += group_step;
+    x += static_cast<i64>(group_step) * (Plan::unit_k * 2);
+  }
+
+  __device__ __forceinline__ void acquire(int u) {
+    wait_full(barrier(u), u / Config::x_stages & 1);
+#if __CUDA_ARCH__ < 800
+    __syncwarp();  // the copies were plain stores of all lanes
+#endif
+  }
+
+  // All B fragments of unit `u`: b[c][s] multiplies k step s of the group with rows 8c..8c+7 of x.
+  // Rows past m repeat the last one.
+  __device__ __forceinline__ void fragments(u32 (&b)[Plan::columns][8][2], int u) const {
+#pragma unroll
+    for (int c = 0; c < Plan::columns; ++c) {
+      int row = min(8 * c + static_cast<int>(lane % 8), m - 1);
+      u32 line = slot(u) + row * Plan::x_row_bytes + lane / 8 * 16;
+#pragma unroll
+      for (int s = 0; s < 8; s += 2)
+        ptx::ldmatrix_x4(b[c][s][0], b[c][s][1], b[c][s + 1][0], b[c][s + 1][1], line + s * 32);
+    }
+  }
+
+  // The scales of rows g (low half) and g + 8 (high half) of row tile `t`, g = lane / 4.
+  __device__ __forceinline__ u32 scale_pair(int u, int t) const {
+    return ptx::load_shared_u32(scale_slot(u) + t * 32 + lane / 4 * 4);
+  }
+};
+
+}  // namespace humming

@@ -1,0 +1,37 @@
+// Cooperation between blocks: clusters, their shared memory, and dependent launches, one
+// instruction a function. Run by barriers, every thread of the cluster; the rest, any thread. Reads
+// -> writes: registers -> another block's shared memory. Source: PTX ISA 9.0, barrier.cluster,
+// mapa, st.shared::cluster, griddepcontrol (sm_90).
+#pragma once
+#include "humming/ptx/types.cuh"
+
+namespace humming::ptx {
+
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+__device__ __forceinline__ u32 cluster_map(u32 shared_address, u32 rank) {
+  u32 mapped;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(mapped)
+               : "r"(shared_address), "r"(rank));
+  return mapped;
+}
+__device__ __forceinline__ void store_cluster_f32x2(u32 mapped, float2 v) {
+  asm volatile("st.shared::cluster.v2.f32 [%0], {%1,%2};" ::"r"(mapped), "f"(v.x), "f"(v.y)
+               : "memory");
+}
+__device__ __forceinline__ void grid_dependency_wait() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+__device__ __forceinline__ void grid_dependency_release() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+}  // namespace humming::ptx

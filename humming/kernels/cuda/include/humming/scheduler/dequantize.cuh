@@ -1,0 +1,27 @@
+// Which tiles of the weight belong to a warp. The only reader of blockIdx of the dequantize family.
+// Run by every thread.
+// Reads -> writes: the grid's coordinates -> registers.
+// Source: own.
+#pragma once
+#include "humming/ptx/types.cuh"
+
+namespace humming {
+
+struct DequantizeShare {
+  int row_tile;  // 16 rows of w
+  int k_tiles;   // of 64 columns, in a row tile; two a group
+  int first;     // k tile of this warp
+  int count;     // k tiles of this warp, maybe less than one
+};
+
+template <class Config>
+__device__ __forceinline__ DequantizeShare dequantize_share(int k, int warp) {
+  DequantizeShare share;
+  share.row_tile = blockIdx.y;
+  share.k_tiles = (k + 127) / 128 * 2;
+  share.first = (blockIdx.x * Config::warps + warp) * Config::unroll;
+  share.count = min(Config::unroll, share.k_tiles - share.first);
+  return share;
+}
+
+}  // namespace humming
