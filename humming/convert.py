@@ -10,8 +10,9 @@ from torch import nn
 
 from humming.errors import LayoutError
 from humming.linear import HummingLinear
-from humming.quantize.layout import K_MULTIPLE
 from humming.spec.formats import QuantFormat
+from humming.spec.layouts import LAYOUTS
+from humming.state import ACTIVATIONS, layout_on, scales_follow
 
 
 def convert(
@@ -21,9 +22,11 @@ def convert(
 
     A layer is left as it is where its name or the last part of it matches a pattern of `skip`
     ("lm_head", "*.router"), where it is a subclass of nn.Linear (whose owner may read its weight),
-    where its weight is tied to another module's, or where `in_features % 32 != 0` (a warning names
-    those). A layer used under two names stays one layer. A model that is itself an nn.Linear comes
-    back as the new layer. Raises FormatError for a format that does not run here.
+    where its weight is tied to another module's, or where its device's layout does not take its
+    `in_features`, a multiple of 32 on the CPU and of 8 on CUDA (a warning names those). A layer
+    used under two names stays one layer. A model that is itself an nn.Linear comes back as the new
+    layer. Raises FormatError for a format that does not run here, LayoutError for fp32 on CUDA;
+    then nothing is replaced.
     """
     QuantFormat.parse(format)
     if isinstance(skip, str):
@@ -34,25 +37,42 @@ def convert(
     if type(model) is nn.Linear:
         return HummingLinear.from_linear(model, format)
     tied = _tied_weights(model)
+    places: dict[int, list[tuple[nn.Module, str]]] = {}
     unfit: list[str] = []
-    made: dict[nn.Module, HummingLinear] = {}
-    for name, owner, attribute, linear in list(_linears(model)):
+    for name, owner, attribute, linear in _linears(model):
         if _skipped(name, patterns) or id(linear.weight) in tied:
             continue
-        if linear.in_features % K_MULTIPLE:
-            unfit.append(f"{name} (k={linear.in_features})")
-            continue
-        if linear not in made:
-            made[linear] = HummingLinear.from_linear(linear, format)
-        setattr(owner, attribute, made[linear])
+        reason = _unfit(linear, format)
+        if reason:
+            unfit.append(f"{name} ({reason})")
+        else:
+            places.setdefault(id(linear), []).append((owner, attribute))
+    for shared in places.values():
+        # No list holds the old layers, so that each is freed before the next is made.
+        owner, attribute = shared[0]
+        layer = HummingLinear.from_linear(getattr(owner, attribute), format)
+        for owner, attribute in shared:
+            setattr(owner, attribute, layer)
     if unfit:
         warnings.warn(
-            f"`in_features % {K_MULTIPLE} == 0` must hold, so these stay as they are: "
-            f"{', '.join(unfit[:8])}{' ...' if len(unfit) > 8 else ''}",
+            "in_features must be a multiple of what the kernels take at once, so these stay as "
+            f"they are: {', '.join(unfit[:8])}{' ...' if len(unfit) > 8 else ''}",
             RuntimeWarning,
             stacklevel=2,
         )
     return model
+
+
+def _unfit(linear: nn.Linear, format: str) -> str:
+    """Why no layout of its device takes `linear`; "" where one does. Raises LayoutError for a type
+    that the device does not serve."""
+    layout = layout_on(linear.weight.device, format)
+    multiple = LAYOUTS[layout].k_multiple
+    if linear.in_features % multiple:
+        return f"k={linear.in_features}, k % {multiple} != 0"
+    if linear.weight.dtype in ACTIVATIONS:
+        scales_follow(layout, linear.weight.dtype)
+    return ""
 
 
 def _linears(model: nn.Module) -> Iterable[tuple[str, nn.Module, str, nn.Linear]]:

@@ -10,7 +10,7 @@ import json
 import os
 import threading
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,12 +19,15 @@ import torch
 from humming.dispatch.intervals import TunedTable
 from humming.dispatch.sources import load_table, locate
 from humming.errors import LayoutError, TableError
-from humming.jit.identity import serving_threads
-from humming.plan import ACTIVATIONS, Plan
-from humming.quantize.layout import PackedWeight, pack
+from humming.plan import Place, Plan, place_of
+from humming.quantize.layout import PackedWeight
 from humming.quantize.tensor import QuantizedTensor
 from humming.spec.canonical import canonical_json
+from humming.spec.formats import QuantFormat
+from humming.spec.layouts import CUDA_LAYOUT, LAYOUTS
+from humming.spec.naming import did_you_mean
 from humming.spec.problem import Problem
+from humming.state import ACTIVATIONS, packed_on_device
 from humming.version import require_alone
 
 NO_BACKWARD = "HummingLinear has no backward; call it under torch.inference_mode()"
@@ -67,17 +70,19 @@ def _text(spec: LayerSpec) -> str:
     return canonical_json(spec)
 
 
-_plans: dict[tuple[LayerSpec, torch.dtype, bool, int], Plan] = {}
+_Key = tuple[LayerSpec, torch.dtype, bool, Place]
+
+_plans: dict[_Key, Plan] = {}
 _plans_lock = threading.Lock()
 
 
-def bound(spec: LayerSpec, dtype: torch.dtype, bias: bool) -> Plan:
-    """The plan by which `spec` serves activations of `dtype` here, bound at the first asking.
+def bound(spec: LayerSpec, dtype: torch.dtype, bias: bool, place: Place) -> Plan:
+    """The plan by which `spec` serves activations of `dtype` at `place`, bound at the first asking.
 
     One for all layers of a shape. A named table that is gone, or a default one that is damaged,
     costs a warning, not the service: the heuristic serves.
     """
-    key = (spec, dtype, bias, torch.get_num_threads())
+    key = (spec, dtype, bias, place)
     plan = _plans.get(key)
     if plan is not None:
         return plan
@@ -90,22 +95,26 @@ def bound(spec: LayerSpec, dtype: torch.dtype, bias: bool) -> Plan:
 
 
 def bind(
-    spec: LayerSpec, dtype: torch.dtype, bias: bool, table: str | Path | TunedTable | None
+    spec: LayerSpec,
+    dtype: torch.dtype,
+    bias: bool,
+    place: Place,
+    table: str | Path | TunedTable | None,
 ) -> tuple[LayerSpec, Plan]:
     """Binds anew with `table` (None: the current default one): the spec that names it, its plan.
 
     Raises TableError where the table cannot be used, LayoutError on another `dtype`.
     """
-    _check_dtype(dtype)
+    _check_dtype(dtype, spec)
     loaded = load_table(table)
     named = None if table is None or loaded is None or loaded.path is None else str(loaded.path)
-    spec = LayerSpec(spec.format, spec.n, spec.k, spec.layout, spec.scale_dtype, named)
-    return spec, _bind((spec, dtype, bias, torch.get_num_threads()), loaded)
+    spec = replace(spec, table=named)
+    return spec, _bind((spec, dtype, bias, place), loaded)
 
 
-def _bind(key: tuple[LayerSpec, torch.dtype, bool, int], table: TunedTable | None) -> Plan:
+def _bind(key: _Key, table: TunedTable | None) -> Plan:
     require_alone()
-    spec, dtype, bias, _ = key
+    spec, dtype, bias, place = key
     name = ACTIVATIONS[dtype]
     problem = Problem(
         spec.format,
@@ -117,7 +126,7 @@ def _bind(key: tuple[LayerSpec, torch.dtype, bool, int], table: TunedTable | Non
         layout=spec.layout,
         bias=bias,
     )
-    plan = Plan(problem, serving_threads(), table)
+    plan = Plan(problem, place, table)
     with _plans_lock:
         _plans[key] = plan
     return plan
@@ -131,11 +140,16 @@ def gemm(
 ) -> torch.Tensor:
     """`x[..., k] @ w[n, k].T + bias[n]` as [..., n] in x's dtype (fp32, bf16 or fp16).
 
-    A QuantizedTensor is packed at each call: pack it once with `humming.quantize.pack`, or use
-    HummingLinear. `table` names a tuned table, else the default one serves. Raises LayoutError on
-    a shape, dtype or device that does not fit, TableError on a table that cannot be used.
+    On CUDA x is bf16 or fp16, as are the scales. A QuantizedTensor is packed at each call: pack it
+    once with `humming.quantize.pack`, or use HummingLinear. `table` names a tuned table, else the
+    default one serves. Raises LayoutError on a shape, dtype or device that does not fit, TableError
+    on a table that cannot be used.
     """
-    packed = pack(weight) if isinstance(weight, QuantizedTensor) else weight
+    packed = (
+        packed_on_device(weight, weight.scales.dtype)
+        if isinstance(weight, QuantizedTensor)
+        else weight
+    )
     path = locate(table) if table is not None else None
     if path is not None:
         load_table(path)
@@ -159,71 +173,115 @@ def through_op(
 def parse_layer(layer: str) -> LayerSpec:
     """The spec that `LayerSpec.text` wrote. Raises LayoutError on anything else."""
     try:
-        return LayerSpec(**json.loads(layer))
+        spec = LayerSpec(**json.loads(layer))
     except (ValueError, TypeError) as error:
         raise LayoutError(
             "humming::linear's layer must be a LayerSpec's text, "
             f"but got {layer[:60]!r}; build it with humming.gemm.LayerSpec"
         ) from error
+    if spec.layout not in LAYOUTS:
+        raise LayoutError(
+            f"layout must be one of {', '.join(LAYOUTS)}, but got '{spec.layout}'"
+            f"{did_you_mean(str(spec.layout), LAYOUTS)}"
+        )
+    return spec
 
 
-def check_call(x: torch.Tensor, n: int, k: int, bias: torch.Tensor | None) -> None:
-    """Raises LayoutError where `x` or `bias` does not fit a layer of n x k."""
-    _check_dtype(x.dtype)
+def check_call(x: torch.Tensor, spec: LayerSpec, bias: torch.Tensor | None) -> None:
+    """Raises LayoutError where the shape or type of `x` or `bias` does not fit `spec`."""
+    _check_dtype(x.dtype, spec)
+    n, k = spec.n, spec.k
     if x.ndim < 1 or x.shape[-1] != k:
         raise LayoutError(
             f"`x.shape[-1] == k` must hold, but got x {list(x.shape)} for a layer of k={k}, n={n}"
         )
-    if bias is not None and (tuple(bias.shape) != (n,) or bias.dtype not in ACTIVATIONS):
+    if bias is not None:
+        check_bias(bias, n)
+
+
+def check_bias(bias: torch.Tensor, n: int) -> None:
+    """Raises LayoutError unless `bias` is fp32, bf16 or fp16 [n]."""
+    if tuple(bias.shape) != (n,) or bias.dtype not in ACTIVATIONS:
         raise LayoutError(
             f"bias must be fp32, bf16 or fp16 [{n}], but got {_name(bias.dtype)} {list(bias.shape)}"
         )
 
 
-def _check_dtype(dtype: torch.dtype) -> None:
+def _check_dtype(dtype: torch.dtype, spec: LayerSpec) -> None:
     if dtype not in ACTIVATIONS:
         raise LayoutError(
             f"x must be fp32, bf16 or fp16, but got {_name(dtype)}; convert it with x.to()"
         )
+    if LAYOUTS[spec.layout].kind == "cuda" and ACTIVATIONS[dtype] != spec.scale_dtype:
+        wanted = _name(_SCALE_DTYPES[spec.scale_dtype])
+        raise LayoutError(
+            f"x must be {spec.scale_dtype} as the layer's scales are, but got "
+            f"{ACTIVATIONS[dtype]}; convert it with x.to(torch.{wanted})"
+        )
 
 
-def check_tensors(x: torch.Tensor, weight: PackedWeight) -> None:
-    """Raises LayoutError where x or the packed tensors are not on the CPU, or not as the layout
-    says.
+def check_tensors(x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None) -> None:
+    """Raises LayoutError where the tensors are not on one device that reads the layout, or the
+    packed ones are not as it says.
     """
-    for name, tensor in (("x", x), ("codes", weight.codes), ("scales", weight.scales)):
-        if tensor.device.type != "cpu":
+    kind = LAYOUTS[weight.layout].kind
+    tensors = {"x": x, "codes": weight.codes, "scales": weight.scales, "bias": bias}
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.device.type != kind:
             raise LayoutError(
-                f"layout '{weight.layout}' serves on the CPU, but got {name} on {tensor.device}; "
-                "move it with .to('cpu')"
+                f"layout '{weight.layout}' serves on {'the CPU' if kind == 'cpu' else 'CUDA'}, but "
+                f"got {name} on {tensor.device}; move it with .to('{kind}')"
             )
-    panels = -(-weight.n // 16)
+        if tensor is not None and tensor.device != x.device:
+            raise LayoutError(
+                f"all tensors of a call must be on one device, but got x on {x.device} and {name} "
+                f"on {tensor.device}; move x with x.to('{tensor.device}')"
+            )
     codes, scales = tuple(weight.codes.shape), tuple(weight.scales.shape)
-    if codes != (panels, weight.k // 8, 16) or scales[::2] != (panels, 16):
+    if (codes, scales) != packed_shapes(weight.layout, weight.format, weight.n, weight.k):
         raise LayoutError(
             f"codes and scales must be packed for n={weight.n}, k={weight.k}, but got "
             f"{list(codes)} and {list(scales)}; pack them with humming.quantize.pack"
         )
 
 
+@lru_cache(maxsize=4096)
+def packed_shapes(
+    layout: str, format: str, n: int, k: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shapes of the codes and scales of a weight in `layout`."""
+    panels, groups = -(-n // 16), QuantFormat.parse(format).weight.groups(k)
+    if layout == CUDA_LAYOUT:
+        return (panels, 2 * -(-k // 128), 32, 4), (panels, groups, 8, 2)
+    return (panels, k // 8, 16), (panels, groups, 16)
+
+
 def run(
     x: torch.Tensor, plan: Plan, weight: PackedWeight, bias: torch.Tensor | None
 ) -> torch.Tensor:
-    """Runs `plan` on x of any leading dimensions and strides; `bias` is fp32 and contiguous."""
+    """Runs `plan` on x of any leading dimensions and strides; `bias` is as `bias_for` makes it."""
     k = weight.k
     rows = x if x.ndim == 2 else x.reshape(-1, k)
-    if rows.stride(1) != 1 or rows.stride(0) < k:
+    row, step = rows.stride()
+    if step != 1 or row < k:
         # Not .contiguous(): it leaves a single row its odd stride.
         rows = rows.clone(memory_format=torch.contiguous_format)
     out = plan.run(rows, weight, bias)
     return out if x.ndim == 2 else out.view(*x.shape[:-1], weight.n)
 
 
+def bias_for(layout: str, bias: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
+    """`bias` as the kernels read it: fp32 on the CPU, the activation's `dtype` on CUDA."""
+    if bias is None:
+        return None
+    return bias.to(torch.float32 if LAYOUTS[layout].kind == "cpu" else dtype).contiguous()
+
+
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _linear_cpu(
+def _linear(
     x: torch.Tensor,
     codes: torch.Tensor,
     scales: torch.Tensor,
@@ -232,11 +290,10 @@ def _linear_cpu(
 ) -> torch.Tensor:
     spec = parse_layer(layer)
     weight = spec.weight(codes, scales)
-    check_call(x, spec.n, spec.k, bias)
-    check_tensors(x, weight)
-    if bias is not None:
-        bias = bias.to(torch.float32).contiguous()
-    return run(x, bound(spec, x.dtype, bias is not None), weight, bias)
+    check_call(x, spec, bias)
+    check_tensors(x, weight, bias)
+    plan = bound(spec, x.dtype, bias is not None, place_of(x.device))
+    return run(x, plan, weight, bias_for(spec.layout, bias, x.dtype))
 
 
 def _linear_fake(
@@ -247,7 +304,7 @@ def _linear_fake(
     layer: str,
 ) -> torch.Tensor:
     spec = parse_layer(layer)
-    check_call(x, spec.n, spec.k, bias)
+    check_call(x, spec, bias)
     return x.new_empty((*x.shape[:-1], spec.n))
 
 
@@ -259,6 +316,7 @@ _LIBRARY = torch.library.Library("humming", "DEF")  # type: ignore[no-untyped-ca
 _LIBRARY.define(  # type: ignore[no-untyped-call]
     "linear(Tensor x, Tensor codes, Tensor scales, Tensor? bias, str layer) -> Tensor"
 )
-_LIBRARY.impl("linear", _linear_cpu, "CPU")  # type: ignore[no-untyped-call]
+_LIBRARY.impl("linear", _linear, "CPU")  # type: ignore[no-untyped-call]
+_LIBRARY.impl("linear", _linear, "CUDA")  # type: ignore[no-untyped-call]
 torch.library.register_fake("humming::linear", _linear_fake, lib=_LIBRARY)
 torch.library.register_autograd("humming::linear", _no_backward, lib=_LIBRARY)

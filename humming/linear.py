@@ -18,32 +18,39 @@ from humming.errors import HummingError, LayoutError
 from humming.gemm import (
     NO_BACKWARD,
     LayerSpec,
+    bias_for,
     bind,
     bound,
+    check_bias,
     check_call,
     check_tensors,
     run,
     through_op,
 )
-from humming.plan import ACTIVATIONS, Plan
-from humming.quantize.layout import PackedWeight, pack, unpack
+from humming.plan import Plan, place_of
+from humming.quantize.layout import PackedWeight, unpack
 from humming.quantize.tensor import QuantizedTensor, quantize
 from humming.spec.formats import QuantFormat
+from humming.spec.layouts import LAYOUTS
+from humming.state import ACTIVATIONS, moved, packed_on_device, paired, repacked, unpaired
 
 _KEYS = ("codes", "scales", "bias")
-_PACKED = ("packed_codes", "packed_scales")
 
 
 class HummingLinear(nn.Module):
     """`y[..., n] = x[..., k] @ w[n, k].T + bias[n]` with a quantized weight; x fp32, bf16 or fp16.
 
-    The weight is kept once, packed for the kernels; `state_dict` holds it in canonical form:
-    `codes` uint8 [n, k / 2] (two a byte, low nibble first), `scales` [n, groups], `bias` [n].
-    The bias is kept as fp32, which holds the other types exactly. There is no backward.
+    The weight is kept once, packed for the device that it is on; moving the layer packs it anew.
+    `state_dict` holds it in canonical form, the same on all devices: `codes` uint8 [n, k / 2] (two
+    a byte, low nibble first), `scales` [n, groups], `bias` [n]. There is no backward.
 
-    Calls are served with torch's number of threads at the time of the call. A layer binds to a
-    tuned table at its first call or by `prepare`; records of another number of threads do not
-    match.
+    On the CPU scales and bias keep their values whatever the layer's type, and x may be of any of
+    the three. On CUDA the layer is bf16 or fp16, x is of the layer's type, and converting or moving
+    the layer rounds scales and bias to it.
+
+    Calls are served with torch's number of threads at the time of the call, or on CUDA's current
+    stream. A layer binds to a tuned table at its first call or by `prepare`; records of another
+    number of threads do not match. Before a CUDA graph is captured `prepare` must have been called.
     """
 
     spec: LayerSpec
@@ -66,14 +73,13 @@ class HummingLinear(nn.Module):
         groups = QuantFormat.parse(format).weight.groups(in_features)
         if dtype not in ACTIVATIONS:
             raise LayoutError(f"dtype must be fp32, bf16 or fp16, but got {dtype}")
-        packed = pack(
-            QuantizedTensor(
-                format,
-                torch.zeros(out_features, in_features, dtype=torch.int8, device=device),
-                torch.zeros(out_features, groups, dtype=dtype, device=device),
-            )
+        zeros = QuantizedTensor(
+            format,
+            torch.zeros(out_features, in_features, dtype=torch.int8, device=device),
+            torch.zeros(out_features, groups, dtype=dtype, device=device),
         )
-        self._fill(packed, torch.zeros(out_features, device=device) if bias else None, dtype)
+        empty = torch.zeros(out_features, device=device, dtype=dtype) if bias else None
+        self._fill(packed_on_device(zeros, dtype), empty, dtype)
 
     @classmethod
     def from_linear(cls, linear: nn.Linear, format: str = "int4g128") -> HummingLinear:
@@ -96,14 +102,12 @@ class HummingLinear(nn.Module):
         cls, weight: QuantizedTensor, bias: torch.Tensor | None = None
     ) -> HummingLinear:
         """A layer of canonical codes and scales, and `bias[n]` (fp32, bf16, fp16)."""
-        n, _ = weight.shape
-        if bias is not None and (tuple(bias.shape) != (n,) or bias.dtype not in ACTIVATIONS):
-            raise LayoutError(
-                f"bias must be fp32, bf16 or fp16 [{n}], but got {bias.dtype} {list(bias.shape)}"
-            )
+        if bias is not None:
+            check_bias(bias, weight.shape[0])
+        dtype = weight.scales.dtype
         layer = cls.__new__(cls)
         nn.Module.__init__(layer)
-        layer._fill(pack(weight), bias, weight.scales.dtype)
+        layer._fill(packed_on_device(weight, dtype), bias, dtype)
         return layer
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -115,10 +119,11 @@ class HummingLinear(nn.Module):
         if (
             plan is None
             or type(x) is not torch.Tensor
-            or not x.is_cpu
+            or x.device != self._device
             or x.shape[-1:] != self._k
             or buffers["packed_codes"] is not weight.codes
             or buffers["packed_scales"] is not weight.scales
+            or buffers["bias"] is not self._kept_bias
             or x.requires_grad
             or x.is_neg()
             or _intercepted()
@@ -139,7 +144,8 @@ class HummingLinear(nn.Module):
         the layer's own. Raises TableError where the table cannot be used.
         """
         dtype = dtype or self.dtype
-        self.spec, plan = bind(self.spec, dtype, self.bias is not None, table)
+        place = place_of(self.packed_codes.device)
+        self.spec, plan = bind(self.spec, dtype, self.bias is not None, place, table)
         self._forget()
         self._plans[dtype, torch.get_num_threads()] = plan
         plan.load_all(m)
@@ -163,22 +169,31 @@ class HummingLinear(nn.Module):
 
     def _fill(self, packed: PackedWeight, bias: torch.Tensor | None, dtype: torch.dtype) -> None:
         """Takes the weight over as this layer's whole state."""
-        _require_cpu(packed.codes)
         self.in_features, self.out_features = packed.k, packed.n
-        self.dtype = dtype
         self.bias_dtype = dtype if bias is None else bias.dtype
-        self.spec = LayerSpec.of(packed)
-        self.register_buffer("packed_codes", packed.codes, persistent=False)
-        self.register_buffer("packed_scales", packed.scales, persistent=False)
-        self.register_buffer("bias", _fp32(bias), persistent=False)
+        for name in ("packed_codes", "packed_scales", "bias"):
+            self.register_buffer(name, None, persistent=False)
+        self._settle(packed, bias, dtype)
+
+    def _settle(self, packed: PackedWeight, bias: torch.Tensor | None, dtype: torch.dtype) -> None:
+        """Takes over a weight packed for its device, and a bias that it shares with nobody."""
+        table = self.spec.table if "spec" in self.__dict__ else None
+        if bias is not None:
+            bias = bias_for(packed.layout, bias.detach().clone(), dtype)
+            if LAYOUTS[packed.layout].kind == "cuda":
+                self.bias_dtype = dtype
+        self.packed_codes, self.packed_scales, self.bias = packed.codes, packed.scales, bias
+        self.dtype, self.spec = dtype, LayerSpec.of(packed, table)
         self._forget()
 
     def _forget(self) -> None:
         """Derives anew what hangs on the buffers and the spec."""
         self._k = (self.spec.k,)
+        self._device = self.packed_codes.device
         self.layer_text = self.spec.text
         self._plans: dict[tuple[torch.dtype, int], Plan] = {}
         self._weight = self.spec.weight(self.packed_codes, self.packed_scales)
+        self._kept_bias = self.bias
 
     def _through_op(self, x: torch.Tensor) -> torch.Tensor:
         return through_op(x, self.packed_codes, self.packed_scales, self.bias, self.layer_text)
@@ -189,40 +204,42 @@ class HummingLinear(nn.Module):
             raise LayoutError(NO_BACKWARD)
         if type(x) not in _PLAIN or x.is_meta or x.is_neg() or _intercepted():
             return self._through_op(x)
-        check_call(x, self.out_features, self.in_features, self.bias)
         weight = self.spec.weight(self.packed_codes, self.packed_scales)
-        check_tensors(x, weight)
-        plan = bound(self.spec, x.dtype, self.bias is not None)
+        check_call(x, self.spec, self.bias)
+        check_tensors(x, weight, self.bias)
+        plan = bound(self.spec, x.dtype, self.bias is not None, place_of(x.device))
         self._plans[x.dtype, torch.get_num_threads()] = plan
-        return run(x, plan, weight, self.bias)
+        return run(x, plan, weight, bias_for(self.spec.layout, self.bias, x.dtype))
 
     def _apply(
         self,
         fn: Callable[[torch.Tensor], torch.Tensor],
         recurse: bool = True,  # noqa: ARG002  (torch names it)
     ) -> Any:
-        """Moves the packed form and rounds the bias; codes and scales keep their types."""
-        codes = fn(self.packed_codes)
-        if codes.dtype != torch.int32:  # Module.type() casts integers too
-            codes = self.packed_codes.to(codes.device)
-        _require_cpu(codes)
-        dtype = fn(torch.empty(0, dtype=self.dtype, device=self.packed_codes.device)).dtype
-        if dtype in ACTIVATIONS and dtype != self.dtype:
-            self.dtype = self.bias_dtype = dtype
-            scales = self.packed_scales.to(codes.device)
-            bias = self.bias if self.bias is None else self.bias.to(codes.device, dtype)
-        else:
-            scales = fn(self.packed_scales).to(torch.float32)
-            bias = self.bias if self.bias is None else fn(self.bias)
-        self.packed_codes, self.packed_scales, self.bias = codes, scales, _fp32(bias)
-        self._forget()
+        """Moves and repacks the weight, and rounds what the new type or device rounds."""
+        codes, scales = moved(fn, self.packed_codes), moved(fn, self.packed_scales)
+        if self.packed_codes.is_meta and not codes.is_meta:
+            codes.zero_()  # to_empty: whatever lies there need not be a scale
+            scales.zero_()
+        dtype = self._after(fn, self.dtype)
+        weight = repacked(self.spec.weight(codes, scales), dtype)
+        bias = self.bias
+        if bias is not None:
+            bias_dtype = self._after(fn, self.bias_dtype)
+            bias = moved(fn, bias).to(bias_dtype)
+            self.bias_dtype = bias_dtype
+        self._settle(weight, bias, dtype)
         return self
+
+    def _after(self, fn: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype) -> torch.dtype:
+        """The type into which `fn` converts `dtype`, where a layer can be of it."""
+        new = fn(torch.empty(0, dtype=dtype, device=self.packed_codes.device)).dtype
+        return new if new in ACTIVATIONS else dtype
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         weight = self.quantized()
-        nibbles = weight.codes.view(torch.uint8) & 0xF
-        destination[prefix + "codes"] = nibbles[:, 0::2] | (nibbles[:, 1::2] << 4)
+        destination[prefix + "codes"] = paired(weight.codes)
         destination[prefix + "scales"] = weight.scales
         if self.bias is not None:
             destination[prefix + "bias"] = self.bias.detach().to(self.bias_dtype)
@@ -254,28 +271,31 @@ class HummingLinear(nn.Module):
 
     def _take(self, found: dict[str, torch.Tensor]) -> None:
         """Repacks from canonical tensors; what is not in `found` stays."""
-        bias = found.get("bias")
-        if bias is not None:
-            check_call(torch.empty(1, self.in_features), self.out_features, self.in_features, bias)
+        device = self.packed_codes.device
+        if device.type == "meta" and "codes" in found:
+            device = found["codes"].device
+        weight, bias = self.spec.weight(self.packed_codes, self.packed_scales), self.bias
         if {"codes", "scales"} <= found.keys():
-            codes = _unpaired(found["codes"], self.out_features, self.in_features)
-            packed = pack(QuantizedTensor(self.spec.format, codes, found["scales"].to("cpu")))
-            self.packed_codes, self.packed_scales = packed.codes, packed.scales
-            self.spec = replace(LayerSpec.of(packed), table=self.spec.table)
-        if bias is not None:
+            codes = unpaired(found["codes"].to(device), self.out_features, self.in_features)
+            q = QuantizedTensor(self.spec.format, codes, found["scales"].to(device))
+            weight = packed_on_device(q, self.dtype)
+        if "bias" in found:
+            check_bias(found["bias"], self.out_features)
+            bias = found["bias"].to(device)
             self.bias_dtype = bias.dtype
-            self.bias = _fp32(bias.to("cpu"))
-        self._forget()
+        self._settle(weight, bias, self.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what belongs to this process: bound kernels."""
-        return {**self.__dict__, "_plans": {}, "_weight": None}
+        return {**self.__dict__, "_plans": {}, "_weight": None, "_kept_bias": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         if self.spec.table and not Path(self.spec.table).exists():
             self.spec = replace(self.spec, table=None)  # pickled on another machine
-        self._forget()
+        # Loading may have put the tensors on another device than they were saved on.
+        weight = self.spec.weight(self.packed_codes, self.packed_scales)
+        self._settle(repacked(weight, self.dtype), self.bias, self.dtype)
 
 
 def prepare(
@@ -307,28 +327,3 @@ def _intercepted() -> bool:
         or torch._C._get_tracing_state() is not None
         or torch._C._functorch.peek_interpreter_stack() is not None
     )
-
-
-def _require_cpu(codes: torch.Tensor) -> None:
-    if codes.device.type not in ("cpu", "meta"):
-        raise LayoutError(
-            f"a HummingLinear must be on the CPU, the only device with kernels so far, but got "
-            f"{codes.device}; move it with .to('cpu')"
-        )
-
-
-def _fp32(tensor: torch.Tensor | None) -> torch.Tensor | None:
-    """A contiguous fp32 copy that nobody else holds."""
-    return None if tensor is None else tensor.detach().to(torch.float32, copy=True).contiguous()
-
-
-def _unpaired(pairs: torch.Tensor, n: int, k: int) -> torch.Tensor:
-    """int8 [n, k] of a state_dict's codes uint8 [n, k / 2]."""
-    if tuple(pairs.shape) != (n, k // 2) or pairs.dtype != torch.uint8:
-        raise LayoutError(
-            f"codes must be uint8 [{n}, {k // 2}], two a byte, but got {pairs.dtype} "
-            f"{list(pairs.shape)}; load the state_dict of a layer of this shape"
-        )
-    pairs = pairs.to("cpu")
-    nibbles = torch.stack((pairs & 0xF, pairs >> 4), dim=2).view(n, k)
-    return (nibbles ^ 8).view(torch.int8) - 8  # sign extension of 4 bits

@@ -1,8 +1,8 @@
 """A layer bound to this machine: intervals of m resolved to kernels, and the call itself.
 
 Binding reads tables and detects the device; the first call in an interval compiles or loads its
-kernel. After that a call is one bisect, one allocation and one launch. Torch modules and ops are
-linear.py and gemm.py.
+kernel. After that a call is one bisect, one allocation and one launch, on torch's current stream
+where it is a GPU's. Torch modules and ops are linear.py and gemm.py.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import threading
 import warnings
 from bisect import bisect_right
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -23,21 +25,33 @@ from humming.errors import (
     KernelLoadError,
     LaunchError,
     LegalityError,
+    UsageError,
 )
 from humming.jit.cache import compiled
-from humming.jit.identity import here, serving_device
-from humming.jit.load import LoadedKernel, load
+from humming.jit.identity import here, serving_device, serving_device_of, serving_threads
+from humming.jit.load import load
 from humming.jit.pool import parallel_for_address
 from humming.quantize.layout import PackedWeight
 from humming.spec.config import KernelConfig
 from humming.spec.identity import Identity
 from humming.spec.problem import Problem
 
-ACTIVATIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
-"""Activation types that a layer takes, and their names in a problem."""
-
 _REFUSALS = (CompileError, CompilerNotFoundError, KernelLoadError, LegalityError, OSError)
 _LOCK = threading.RLock()
+
+
+class Place(NamedTuple):
+    """Where a plan serves: on GPU `gpu`, or on the CPU (-1) with torch's number of threads."""
+
+    gpu: int
+    threads: int
+
+
+def place_of(device: torch.device) -> Place:
+    """The place that serves tensors on `device` at this moment."""
+    if device.type == "cuda":
+        return Place(torch.cuda.current_device() if device.index is None else device.index, 1)
+    return Place(-1, torch.get_num_threads())
 
 
 class _Workspace(threading.local):
@@ -55,6 +69,23 @@ class _Workspace(threading.local):
 
 
 _WORKSPACE = _Workspace()
+_NO_WORKSPACE = torch.empty(0, dtype=torch.uint8)
+
+
+class Kernel(Protocol):
+    """A loaded kernel of any family; see jit/load.py and jit/cuda_load.py."""
+
+    def workspace_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int: ...
+
+    def launch(
+        self,
+        x: torch.Tensor,
+        packed: PackedWeight,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        workspace: torch.Tensor | None = None,
+        threads: int = 1,
+    ) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -63,21 +94,22 @@ class _Bound:
 
     lows: tuple[int, ...]
     dispatches: tuple[Dispatch, ...]
-    kernels: list[LoadedKernel | None]
+    kernels: list[Kernel | None]
 
 
 class Plan:
-    """How one layer is served here for one activation type and one number of threads.
+    """How one layer is served at one place for one activation type.
 
     `problem` has m = 0. Raises LegalityError where no family can serve it, TableError where `table`
     is of another layout.
     """
 
-    def __init__(self, problem: Problem, threads: int, table: TunedTable | None) -> None:
+    def __init__(self, problem: Problem, place: Place, table: TunedTable | None) -> None:
         self.problem = problem
         self.table = table
-        self.identity = _identity(threads)
-        self.threads = threads
+        self.gpu = place.gpu
+        self.threads = serving_threads() if place.gpu < 0 else 1
+        self.identity = _identity(Place(place.gpu, self.threads))
         self._refused: frozenset[KernelConfig] = frozenset()
         self._bound = self._resolve()
 
@@ -88,19 +120,28 @@ class Plan:
 
     def run(self, x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None) -> torch.Tensor:
         """`x[m, k] @ w[n, k].T + bias[n]` as [m, n] in x's dtype; x's rows may be strided."""
-        m = x.shape[0]
-        out = x.new_empty((m, weight.n))
+        if self.gpu >= 0 and self.gpu != torch.cuda.current_device():
+            with torch.cuda.device(self.gpu):
+                return self._run(x, weight, bias)
+        return self._run(x, weight, bias)
+
+    def _run(
+        self, x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        m, n = x.shape[0], weight.n
+        out = x.new_empty(m, n)
         if m == 0:
             return out
         bound = self._bound
         index = bisect_right(bound.lows, m) - 1
         kernel = bound.kernels[index] or self._load(bound, index)
-        scratch = _WORKSPACE.of(kernel.workspace_bytes(m, weight.n, weight.k, self.threads))
+        nbytes = kernel.workspace_bytes(m, n, weight.k, self.threads)
+        scratch = _WORKSPACE.of(nbytes) if self.gpu < 0 else _scratch_on_stream(x, nbytes)
         try:
             kernel.launch(x, weight, bias, out, scratch, self.threads)
         except LaunchError as error:
             self._refuse(bound.dispatches[index], error)
-            return self.run(x, weight, bias)
+            return self._run(x, weight, bias)
         return out
 
     def load_all(self, m: int | None = None) -> None:
@@ -109,6 +150,10 @@ class Plan:
             lookup(self.dispatches, m)  # raises where m is out of range
         if self.threads > 1:
             parallel_for_address()
+        with nullcontext() if self.gpu < 0 else torch.cuda.device(self.gpu):
+            self._load_all(m)
+
+    def _load_all(self, m: int | None) -> None:
         index = 0
         while index < len(self._bound.lows):
             bound = self._bound
@@ -132,9 +177,10 @@ class Plan:
         dispatches = tuple(resolve(self.problem, self.identity, self.table, self._refused))
         return _Bound(tuple(d.m_low for d in dispatches), dispatches, [None for _ in dispatches])
 
-    def _load(self, bound: _Bound, index: int) -> LoadedKernel:
+    def _load(self, bound: _Bound, index: int) -> Kernel:
         """The kernel of an interval. A tuned config that cannot run here gives way, once warned."""
         dispatch = bound.dispatches[index]
+        self._require_no_capture(dispatch)
         problem = self.problem.at(max(dispatch.m_low, 1))
         with _LOCK:
             kernel = bound.kernels[index]
@@ -149,6 +195,16 @@ class Plan:
                 return self._load(bound, bisect_right(bound.lows, dispatch.m_low) - 1)
             bound.kernels[index] = kernel
             return kernel
+
+    def _require_no_capture(self, dispatch: Dispatch) -> None:
+        """Compiling and loading are no part of a CUDA graph."""
+        if self.gpu >= 0 and torch.cuda.is_current_stream_capturing():
+            raise UsageError(
+                f"the kernel of m in [{dispatch.m_low}, {dispatch.m_high}) of "
+                f"{self.problem.format} n={self.problem.n} k={self.problem.k} must be loaded "
+                "before a CUDA graph is captured, but is not; call humming.prepare(model) before "
+                "the capture"
+            )
 
     def _refuse(self, dispatch: Dispatch, error: Exception) -> None:
         """Takes `dispatch.config` out of service; raises `error` if it is the heuristic itself."""
@@ -168,9 +224,19 @@ class Plan:
         )
 
 
-@lru_cache(maxsize=16)
-def _identity(threads: int) -> Identity:
-    """The identity of this machine serving with `threads`; asked for once, as it runs a
-    compiler.
+def _scratch_on_stream(x: torch.Tensor, nbytes: int) -> torch.Tensor:
+    """`nbytes` bytes on x's GPU for one call.
+
+    Torch's allocator hands a freed block to later work on the same stream only, and a capture has
+    its own pool: so neither threads, streams nor graphs share it, and it costs no memory between
+    calls.
     """
-    return here(serving_device(threads))
+    return x.new_empty(nbytes, dtype=torch.uint8) if nbytes else _NO_WORKSPACE
+
+
+@lru_cache(maxsize=64)
+def _identity(place: Place) -> Identity:
+    """The identity of this machine serving at `place`; asked for once, as it runs a compiler."""
+    if place.gpu < 0:
+        return here(serving_device(place.threads))
+    return here(serving_device_of(torch.device("cuda", place.gpu)))

@@ -59,8 +59,8 @@ def resolve(
 ) -> list[Dispatch]:
     """Dispatches of `problem` (its m does not count) on the machine `here`.
 
-    Sorted, disjoint, without a gap over [0, 2**31), each config legal there. Tuned configs of
-    `refused`, which failed when they were tried, are passed over.
+    Sorted, disjoint, without a gap over [0, 2**31), each config legal there, whatever its family.
+    Tuned configs of `refused`, which failed when they were tried, are passed over.
     Raises LegalityError where no family can serve the problem on this device at all, TableError
     where `table` knows the layer in another layout only.
     """
@@ -102,7 +102,8 @@ def why_unused(problem: Problem, here: Identity, table: TunedTable) -> str:
 def _check_servable(problem: Problem, here: Identity) -> None:
     broken = [problem_violations(family, problem, here.device) for family in FAMILIES]
     if all(broken):
-        raise LegalityError(broken[0][0].reason)
+        nearest = min(broken, key=len)  # a family of another kind of device breaks more rules
+        raise LegalityError(nearest[0].reason)
 
 
 def _matching(

@@ -5,17 +5,23 @@ The rules by which two identities compare are spec/identity.py; finding devices 
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import torch
 
 from humming.errors import CompilerNotFoundError
 from humming.jit.compiler import find_compiler
-from humming.jit.detect import available_threads, cpu_device
+from humming.jit.detect import available_threads, cpu_device, find_device
+from humming.jit.nvrtc import find_nvrtc
 from humming.jit.source import source_hash
 from humming.spec.device import Device
 from humming.spec.identity import POLICY, Identity
 from humming.version import __version__
 
-__all__ = ["POLICY", "here", "serving_device", "serving_threads"]
+__all__ = ["POLICY", "here", "serving_device", "serving_device_of", "serving_threads"]
+
+_DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 
 def here(device: Device | None = None) -> Identity:
@@ -23,22 +29,28 @@ def here(device: Device | None = None) -> Identity:
 
     Without a compiler its fields are empty: a machine that serves from a ready-made kernel cache
     still finds its tuned records, as stale ones. For CPUs `driver` is empty, since nothing that a
-    kernel does there goes through one.
+    kernel does there goes through one; for GPUs the compiler is NVRTC.
     """
-    try:
-        compiler = find_compiler()
-        name, version = compiler.name, compiler.version
-    except CompilerNotFoundError:
-        name, version = "", ""
+    device = device or serving_device()
+    compiler, version = _compiler(device)
     return Identity(
-        device=device or serving_device(),
-        driver="",
-        compiler=name,
+        device=device,
+        driver=cuda_driver() if device.kind == "cuda" else "",
+        compiler=compiler,
         compiler_version=version,
         source_hash=source_hash(),
         product_version=__version__,
         policy=POLICY,
     )
+
+
+def _compiler(device: Device) -> tuple[str, str]:
+    """Name and full version of what compiles for `device`; empty where there is none."""
+    try:
+        compiler = find_nvrtc() if device.kind == "cuda" else find_compiler()
+    except CompilerNotFoundError:
+        return "", ""
+    return compiler.name, compiler.version
 
 
 def serving_threads() -> int:
@@ -53,3 +65,38 @@ def serving_threads() -> int:
 def serving_device(threads: int | None = None) -> Device:
     """This CPU with `threads` threads, by default those that torch's setting gives a call."""
     return cpu_device(serving_threads() if threads is None else threads)
+
+
+def serving_device_of(device: torch.device) -> Device:
+    """What serves tensors on `device`, a CPU or CUDA one; without an index it is the current GPU.
+
+    Raises UsageError where there is no such GPU.
+    """
+    if device.type == "cpu":
+        return serving_device()
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return find_device(f"cuda:{index}")
+
+
+def cuda_driver() -> str:
+    """The NVIDIA driver's version, such as "580.65.06"; where only the API's is known, "CUDA 13.0";
+    empty without a driver."""
+    match = re.search(r"Kernel Module\D*([\d.]+)", _read(_DRIVER_FILE))
+    if match:
+        return match[1]
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        return ""
+    try:
+        status, version = driver.cuDriverGetVersion()
+    except (RuntimeError, OSError):
+        return ""
+    return f"CUDA {version // 1000}.{version % 1000 // 10}" if int(status) == 0 and version else ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
