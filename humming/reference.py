@@ -28,19 +28,20 @@ def error_bound(
     q: QuantizedTensor,
     out_dtype: torch.dtype,
     bias: torch.Tensor | None = None,
+    steps: int | None = None,
 ) -> torch.Tensor:
-    """float64 [m, n]: largest |error| of a right kernel.
+    """float64 [m, n]: largest |error| of a right kernel that rounds `steps` times (default: k).
 
-    `k * 2^-24 * (|x| @ |w|.T + |bias|) + ulp / 2`; the ulp is that of `out_dtype` at the largest
-    magnitude that the fp32 sum may reach, infinite where that may overflow `out_dtype`. NaN or
-    infinite where x is not finite: there, compare NaN and infinity themselves, not a distance.
+    `steps * 2^-24 * (|x| @ |w|.T + |bias|) + ulp / 2`; the ulp is that of `out_dtype` at the
+    largest magnitude that the fp32 sum may reach, infinite where that may overflow `out_dtype`. NaN
+    or infinite where x is not finite: there, compare NaN and infinity themselves, not a distance.
     """
     _check(x, q)
-    k = q.shape[1]
+    steps = q.shape[1] if steps is None else steps
     magnitude = x.to(torch.float64).abs() @ q.dequantize().abs().T
     if bias is not None:
         magnitude = magnitude + bias.to(torch.float64).abs()
-    accumulation = k * 2.0**-24 * magnitude
+    accumulation = steps * 2.0**-24 * magnitude
     reach = matmul_float64(x, q, bias).abs() + accumulation
     return accumulation + half_ulp(reach, out_dtype)
 

@@ -1,16 +1,17 @@
-"""Candidates: what a search space offers for a problem, less what the rules reject, counted by
+"""Candidates: what the search spaces offer for a problem, less what the rules reject, counted by
 rule. Orders nothing."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from humming.dispatch.heuristics import heuristic
 from humming.errors import LegalityError
-from humming.spec.config import KernelConfig, config_from_dict, config_id
+from humming.spec.config import FAMILIES, KernelConfig, config_from_dict, config_id
 from humming.spec.device import Device
-from humming.spec.legality import config_violations, problem_violations
+from humming.spec.legality import config_violations, families_for, problem_violations
 from humming.spec.problem import Problem
 from search_spaces.context import context_of
 from search_spaces.model import SearchSpace
@@ -19,16 +20,22 @@ from search_spaces.select import select
 
 @dataclass(frozen=True)
 class Candidates:
-    """The legal configs of one problem, by config id, with the heuristic's pick among them.
-
-    `rejections` counts combinations of the space by the rule, or the space's own reason, that ended
+    """The legal configs of one problem, by family and config id, with the heuristic's pick among
     them.
+
+    `rejections` counts combinations of the spaces by the rule, or the space's own reason, that
+    ended them.
     """
 
-    space: SearchSpace
-    configs: dict[str, KernelConfig]
+    by_family: dict[str, dict[str, KernelConfig]]
+    spaces: dict[str, SearchSpace]
     heuristic: KernelConfig
     rejections: dict[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def configs(self) -> dict[str, KernelConfig]:
+        """All legal configs by config id."""
+        return {key: c for configs in self.by_family.values() for key, c in configs.items()}
 
 
 def legal_candidates(
@@ -36,22 +43,31 @@ def legal_candidates(
 ) -> Candidates:
     """All legal candidates of the families that run `problem` on `device`.
 
-    Raises LegalityError with the rule's sentence where no family can run it.
+    Raises LegalityError with a rule's sentence where no family can run it.
     """
-    family = "cpu"
-    blocked = problem_violations(family, problem, device)
-    if blocked:
-        raise LegalityError(blocked[0].reason)
-    space = select(spaces, family, device, problem.format)
+    families = families_for(problem, device)
+    if not families:
+        raise LegalityError(_nearest_reason(problem, device))
     first = heuristic(problem, device)
-    configs: dict[str, KernelConfig] = {config_id(first): first}
-    pruned = space.prune(context_of(problem, device))
-    rejections = Counter(pruned.rejected)
-    for values in pruned.configs:
-        config = config_from_dict({"family": family, **values})
-        broken = config_violations(config, problem, device)
-        if broken:
-            rejections[broken[0].rule] += 1
-        else:
-            configs[config_id(config)] = config
-    return Candidates(space, configs, first, dict(rejections))
+    by_family: dict[str, dict[str, KernelConfig]] = {}
+    chosen: dict[str, SearchSpace] = {}
+    rejections: Counter[str] = Counter()
+    for family in families:
+        chosen[family] = select(spaces, family, device, problem.format)
+        by_family[family] = {config_id(first): first} if first.family == family else {}
+        pruned = chosen[family].prune(context_of(problem, device))
+        rejections.update(pruned.rejected)
+        for values in pruned.configs:
+            config = config_from_dict({"family": family, **values})
+            broken = config_violations(config, problem, device)
+            if broken:
+                rejections[broken[0].rule] += 1
+            else:
+                by_family[family][config_id(config)] = config
+    return Candidates(by_family, chosen, first, dict(rejections))
+
+
+def _nearest_reason(problem: Problem, device: Device) -> str:
+    """The sentence of the family that breaks the fewest rules."""
+    broken = [problem_violations(family, problem, device) for family in FAMILIES]
+    return min(broken, key=len)[0].reason

@@ -1,29 +1,28 @@
-"""The timing policy of CPUs, as functions over callables that each enqueue one call. What is called
-is the worker's business.
+"""The timing policy: how samples are taken, cold, until a side has lost. How one sample is taken is
+measure_cpu.py and measure_cuda.py; what is called is bench.py.
 
-A call is timed inside a walk over enough distinct weight sets to keep the last-level cache cold;
-one sample is the mean over one stretch of the walk, which goes on where the last one ended. The
-figure is the median of the samples.
+The figure of a side is the median of its samples. Every sample walks over enough distinct weight
+sets to keep the last-level cache cold.
 """
 
 from __future__ import annotations
 
-import itertools
 import random
 import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 COLD_CACHES = 4
-"""Bytes that a walk covers, in last-level caches: upstream flushes that were too small ranked
-candidates wrongly."""
+"""Bytes that a walk covers, in last-level caches: flushes that are too small rank candidates
+wrongly."""
 
 SAMPLES = 9
 MIN_SAMPLES = 3
-STRETCH_S = 0.012
 LOSING = 1.5
 """A candidate whose first MIN_SAMPLES have a median above LOSING x the best known is not timed
 further."""
+
+Sample = Callable[[], float]
+"""Takes one sample: microseconds per call."""
 
 
 def rotation(weight_bytes: int, cache_bytes: int, low: int = 2, high: int = 128) -> int:
@@ -31,17 +30,11 @@ def rotation(weight_bytes: int, cache_bytes: int, low: int = 2, high: int = 128)
     return max(low, min(high, -(-COLD_CACHES * cache_bytes // max(1, weight_bytes))))
 
 
-def samples_us(
-    calls: Sequence[Callable[[], object]], best_us: float | None = None, count: int = SAMPLES
-) -> list[float]:
-    """`count` samples of microseconds per call, fewer where the side is losing against `best_us`
-    anyway."""
-    walk = itertools.cycle(calls)
-    next(walk)()
-    stretch = _stretch(walk)
+def samples_us(sample: Sample, best_us: float | None = None, count: int = SAMPLES) -> list[float]:
+    """`count` samples, fewer where the side is losing against `best_us` anyway."""
     samples: list[float] = []
     for _ in range(count):
-        samples.append(_sample_us(walk, stretch))
+        samples.append(sample())
         if (
             best_us is not None
             and len(samples) == MIN_SAMPLES
@@ -52,17 +45,10 @@ def samples_us(
 
 
 def paired_us(
-    sides: Sequence[Sequence[Callable[[], object]]],
-    rounds: int,
-    left_s: Callable[[], float],
-    seed: int = 0,
+    sides: Sequence[Sample], rounds: int, left_s: Callable[[], float], seed: int = 0
 ) -> list[list[float]]:
-    """One sample per side and round, sides in random order within a round; at least 3 rounds, then
-    until `left_s()` is 0."""
-    walks = [itertools.cycle(calls) for calls in sides]
-    for walk in walks:
-        next(walk)()
-    stretches = [_stretch(walk) for walk in walks]
+    """One sample per side and round, sides in random order within a round; at least MIN_SAMPLES
+    rounds, then until `left_s()` is 0."""
     draw = random.Random(seed)
     taken: list[list[float]] = [[] for _ in sides]
     for done in range(rounds):
@@ -71,20 +57,5 @@ def paired_us(
         order = list(range(len(sides)))
         draw.shuffle(order)
         for side in order:
-            taken[side].append(_sample_us(walks[side], stretches[side]))
+            taken[side].append(sides[side]())
     return taken
-
-
-def _stretch(walk: Iterator[Callable[[], object]]) -> int:
-    """Calls per sample: about STRETCH_S of work."""
-    start = time.perf_counter()
-    next(walk)()
-    once = time.perf_counter() - start
-    return max(1, min(256, round(STRETCH_S / max(once, 1e-7))))
-
-
-def _sample_us(walk: Iterator[Callable[[], object]], stretch: int) -> float:
-    start = time.perf_counter_ns()
-    for call in itertools.islice(walk, stretch):
-        call()
-    return (time.perf_counter_ns() - start) / 1e3 / stretch

@@ -3,6 +3,7 @@ and remembers nothing: its in-memory study is rebuilt from evidence."""
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterable
 from typing import Any
@@ -60,12 +61,19 @@ class Sampler:
         if us is not None:
             self._learn(config, us)
 
+    def take(self, config: KernelConfig) -> bool:
+        """Propose `config` from outside; False where it was proposed or known before."""
+        if config_id(config) in self._tried:
+            return False
+        self._propose(config, None)
+        return True
+
     def ask(self) -> KernelConfig | None:
         """The next candidate, or None where all were proposed."""
         while self._seeds:
             config = self._seeds.pop(0)
-            if config_id(config) not in self._tried:
-                return self._propose(config, None)
+            if self.take(config):
+                return config
         for _ in range(_DUPLICATES):
             if self.exhausted:
                 return None
@@ -108,3 +116,48 @@ class Sampler:
                     params=params, distributions=dict(self._choices), value=us
                 )
             )
+
+
+class Samplers:
+    """The samplers of several families, asked in turn; seeds of any family come first."""
+
+    def __init__(
+        self,
+        by_family: dict[str, dict[str, KernelConfig]],
+        parameters: dict[str, dict[str, tuple[Any, ...]]],
+        seeds: Iterable[KernelConfig],
+    ) -> None:
+        self._samplers = {
+            family: Sampler(legal, parameters[family], [])
+            for family, legal in by_family.items()
+            if legal
+        }
+        legal = {key for configs in by_family.values() for key in configs}
+        self._seeds = [config for config in seeds if config_id(config) in legal]
+        self._turns = itertools.cycle(self._samplers)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every legal candidate of every family was proposed or known."""
+        return all(sampler.exhausted for sampler in self._samplers.values())
+
+    def know(self, config: KernelConfig, us: float | None) -> None:
+        """See Sampler.know."""
+        self._samplers[config.family].know(config, us)
+
+    def ask(self) -> KernelConfig | None:
+        """The next seed, else the next candidate of the family whose turn it is; None at the
+        end."""
+        while self._seeds:
+            config = self._seeds.pop(0)
+            if self._samplers[config.family].take(config):
+                return config
+        for _ in self._samplers:
+            proposed = self._samplers[next(self._turns)].ask()
+            if proposed is not None:
+                return proposed
+        return None
+
+    def tell(self, config: KernelConfig, us: float | None) -> None:
+        """See Sampler.tell."""
+        self._samplers[config.family].tell(config, us)

@@ -17,7 +17,7 @@ from tuner.compile_pool import compile_all, cores
 from tuner.isolation import Worker, WorkerLostError
 from tuner.messages import Trial, Trialled
 from tuner.progress import Watch
-from tuner.sampler import Sampler
+from tuner.sampler import Samplers
 from tuner.store.records import MeasurementDraft, Outcome, Reason
 from tuner.store.store import Store
 from tuner.tasks import Task
@@ -101,7 +101,7 @@ def search(scope: Scope, budget: Budget, resume: bool = False) -> tuple[Known, R
         batch_s = time.monotonic() - start
 
 
-def _sampler(scope: Scope, known: Known) -> Sampler:
+def _sampler(scope: Scope, known: Known) -> Samplers:
     """A sampler that knows this problem's evidence and starts from winners of the nearest
     problems."""
     problem, store = scope.task.problem, scope.store
@@ -110,7 +110,11 @@ def _sampler(scope: Scope, known: Known) -> Sampler:
         (w for w in store.winners(scope.identity) if w.problem.m == problem.m),
         key=lambda w: abs(w.problem.n * w.problem.k - problem.n * problem.k),
     )
-    sampler = Sampler(legal, scope.task.candidates.space.parameters, [w.config for w in near])
+    sampler = Samplers(
+        scope.task.candidates.by_family,
+        {f: space.parameters for f, space in scope.task.candidates.spaces.items()},
+        [winner.config for winner in near],
+    )
     for past in store.measurements(scope.identity, problem):
         if past.config is not None and config_id(past.config) in legal:
             sampler.know(past.config, past.us)
@@ -122,7 +126,7 @@ def _sampler(scope: Scope, known: Known) -> Sampler:
     return sampler
 
 
-def _run(batch: list[KernelConfig], scope: Scope, known: Known, sampler: Sampler) -> None:
+def _run(batch: list[KernelConfig], scope: Scope, known: Known, sampler: Samplers) -> None:
     """Compile a batch on all cores, then verify and time it alone: a compiler beside it would
     disturb a CPU's timing."""
     kernels = compile_all(batch, scope.task.problem, scope.identity.device)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from humming.spec.layouts import layout_for
+
 from humming.dispatch.intervals import serve_intervals
 from humming.errors import LegalityError, UsageError
 from humming.spec.device import Device
@@ -69,6 +71,7 @@ def make_tasks(
                 m=m,
                 activation_dtype=workload.dtype,
                 output_dtype=workload.dtype,
+                layout=layout_for(device, group.format),
                 op=group.op,
                 experts=group.experts,
                 top_k=group.top_k,

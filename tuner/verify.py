@@ -22,6 +22,11 @@ _GUARD = 256
 _ROWS_OF_W = 1024
 _TWIN_ROWS = 512
 
+_TENSOR_CORE_STEPS = 640
+"""Roundings of a tensor-core kernel that are allowed at any k: it may carry codes with a bias of up
+to 136 (34 times their mean size) and take that away again, group by group, and tensor cores
+truncate: 2 * 8 steps a group * 34 = 544 units of 2**-24 of sum |x||w|."""
+
 Launch = Callable[[torch.Tensor, PackedWeight, torch.Tensor | None, torch.Tensor], None]
 """(x[m, k], packed weight, bias[n] or None, out[m, n]) -> None"""
 
@@ -44,19 +49,23 @@ class Case:
     bound: torch.Tensor
 
 
-def make_case(problem: Problem, n: int, seed: int) -> Case:
-    """A random case of `problem` with n rows of w: codes over their whole range, scales and x over
-    several binades."""
-    draw = torch.Generator().manual_seed(seed)
+def make_case(problem: Problem, n: int, seed: int, device: torch.device) -> Case:
+    """A random case of `problem` with n rows of w on `device`: codes over their whole range, scales
+    and x over several binades."""
+    draw = torch.Generator(device).manual_seed(seed)
+    steps = problem.k if device.type == "cpu" else max(problem.k, _TENSOR_CORE_STEPS)
     dtype, out_dtype = float_type(problem.activation_dtype), float_type(problem.output_dtype)
     low, high = problem.quant.weight.dtype.integer_range
-    codes = torch.randint(low, high + 1, (n, problem.k), generator=draw, dtype=torch.int8)
+    codes = torch.randint(
+        low, high + 1, (n, problem.k), generator=draw, dtype=torch.int8, device=device
+    )
     groups = problem.quant.weight.groups(problem.k)
-    scales = (torch.rand((n, groups), generator=draw) + 0.25) / 64
+    scales = (torch.rand((n, groups), generator=draw, device=device) + 0.25) / 64
     quantized = QuantizedTensor(problem.format, codes, scales.to(dtype))
-    rows = torch.randn((DISTINCT_ROWS, problem.k), generator=draw)
-    rows = (rows * torch.exp2(torch.randint(-4, 5, (DISTINCT_ROWS, 1), generator=draw))).to(dtype)
-    bias = torch.randn(n, generator=draw).to(dtype) if problem.bias else None
+    rows = torch.randn((DISTINCT_ROWS, problem.k), generator=draw, device=device)
+    binades = torch.randint(-4, 5, (DISTINCT_ROWS, 1), generator=draw, device=device)
+    rows = (rows * torch.exp2(binades)).to(dtype)
+    bias = torch.randn(n, generator=draw, device=device).to(dtype) if problem.bias else None
     expected, bound = [], []
     for part in range(0, n, _ROWS_OF_W):
         q = QuantizedTensor(
@@ -66,7 +75,7 @@ def make_case(problem: Problem, n: int, seed: int) -> Case:
         )
         b = None if bias is None else bias[part : part + _ROWS_OF_W]
         expected.append(matmul_float64(rows, q, b))
-        bound.append(error_bound(rows, q, out_dtype, b))
+        bound.append(error_bound(rows, q, out_dtype, b, steps))
     return Case(
         quantized,
         pack(quantized, problem.layout),
@@ -93,8 +102,8 @@ def sizes_to_check(m: int, m_low: int, m_high: int, block_m: int) -> list[int]:
 def check(launch: Launch, case: Case, m: int, seed: int) -> float:
     """Largest |error| in units of its bound over all m x n outputs. Raises WrongResultError."""
     draw = torch.Generator().manual_seed(seed)
-    order = torch.arange(m) % DISTINCT_ROWS
-    order = order[torch.randperm(m, generator=draw)]
+    order = torch.arange(m)[torch.randperm(m, generator=draw)] % DISTINCT_ROWS
+    order = order.to(case.rows.device)
     x = case.rows[order].contiguous()
     first = _run(launch, case, x)
     again = _run(launch, case, x)
@@ -116,7 +125,7 @@ def check(launch: Launch, case: Case, m: int, seed: int) -> float:
 def _run(launch: Launch, case: Case, x: torch.Tensor) -> torch.Tensor:
     """`out[m, n]` of one launch into a poisoned buffer between canaries."""
     m, n = x.shape[0], case.packed.n
-    buffer = torch.full((m * n + 2 * _GUARD,), float("nan"), dtype=x.dtype)
+    buffer = torch.full((m * n + 2 * _GUARD,), float("nan"), dtype=x.dtype, device=x.device)
     before = buffer.clone()
     out = buffer[_GUARD : _GUARD + m * n].view(m, n)
     launch(x, case.packed, case.bias, out)

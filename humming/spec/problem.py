@@ -71,13 +71,14 @@ class Problem:
 
     @property
     def least_bytes(self) -> int:
-        """Bytes that one call of a dense problem must move: codes and fp32 scales once, x and out
-        once."""
+        """Bytes that one call of a dense problem must move: codes and scales once (fp32 in a CPU's
+        layout, else 16 bits), x and out once."""
         weight = self.quant.weight
-        stored = self.n * (-(-self.k * weight.dtype.bits // 8) + 4 * weight.groups(self.k))
+        scale_bytes = 4 if self.layout.startswith("cpu") else 2
+        stored = -(-self.k * weight.dtype.bits // 8) + scale_bytes * weight.groups(self.k)
         x_bytes = self.k * dtype(self.activation_dtype).bits // 8
         out_bytes = self.n * dtype(self.output_dtype).bits // 8
-        return stored + self.m * (x_bytes + out_bytes)
+        return self.n * stored + self.m * (x_bytes + out_bytes)
 
     def at(self, m: int) -> Problem:
         """The same layer at another number of tokens."""

@@ -1,0 +1,45 @@
+"""One sample on a GPU: a replay of a CUDA graph that walks over the weight sets. When and how often
+is measure.py.
+
+Host time is left out, the gaps between launches are not, as in a decode step that a serving engine
+replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from tuner.measure import Sample
+
+NODES = 64
+"""Calls in a graph, at the least: a replay costs some microseconds of its own."""
+
+
+def cuda_sample(calls: Sequence[Callable[[], object]]) -> Sample:
+    """Samples of `calls`, each one call on a weight set of its own, on the current device."""
+    calls = list(calls) * -(-NODES // len(calls))
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for call in calls:
+            call()
+    side.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    graph.replay()
+    torch.cuda.synchronize()
+
+    def sample() -> float:
+        start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        stop = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        start.record()
+        graph.replay()
+        stop.record()
+        stop.synchronize()
+        return float(start.elapsed_time(stop)) * 1e3 / len(calls)
+
+    return sample
