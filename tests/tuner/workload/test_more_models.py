@@ -29,7 +29,7 @@ NO_HEAD_DIM = {key: value for key, value in BASE.items() if key != "head_dim"}
 MAMBA = {"mamba_num_heads": 8, "mamba_head_dim": 32, "n_groups": 2, "ssm_state_size": 16}
 MOE = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 KIMI = {"kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32}
-QKV, O, GATE_UP, DOWN = (384, 256, 4), (256, 256, 4), (1024, 256, 4), (256, 512, 4)
+QKV, OUT, GATE_UP, DOWN = (384, 256, 4), (256, 256, 4), (1024, 256, 4), (256, 512, 4)
 
 MODELS: dict[str, tuple[Config, set[tuple[int, int, int]]]] = {
     "gpt2": (
@@ -52,13 +52,13 @@ MODELS: dict[str, tuple[Config, set[tuple[int, int, int]]]] = {
             "new_decoder_architecture": True,
             "num_kv_heads": 2,
         },
-        {QKV, O, (512, 256, 4), DOWN},
+        {QKV, OUT, (512, 256, 4), DOWN},
     ),
-    "starcoder2": ({**BASE, "model_type": "starcoder2"}, {QKV, O, (512, 256, 4), DOWN}),
-    "internlm2": ({**BASE, "model_type": "internlm2"}, {QKV, O, GATE_UP, DOWN}),
+    "starcoder2": ({**BASE, "model_type": "starcoder2"}, {QKV, OUT, (512, 256, 4), DOWN}),
+    "internlm2": ({**BASE, "model_type": "internlm2"}, {QKV, OUT, GATE_UP, DOWN}),
     "widths listed layer by layer": (
         {**BASE, "model_type": "llama", "intermediate_size": [512, 512, 768, 768]},
-        {QKV, O, (1024, 256, 2), (256, 512, 2), (1536, 256, 2), (256, 768, 2)},
+        {QKV, OUT, (1024, 256, 2), (256, 512, 2), (1536, 256, 2), (256, 768, 2)},
     ),
     "key-value heads listed layer by layer": (
         {
@@ -66,7 +66,7 @@ MODELS: dict[str, tuple[Config, set[tuple[int, int, int]]]] = {
             "architectures": ["DeciLMForCausalLM"],
             "num_key_value_heads_per_layer": [2, 2, 4, 8],
         },
-        {(384, 256, 2), (512, 256, 1), (768, 256, 1), O, GATE_UP, DOWN},
+        {(384, 256, 2), (512, 256, 1), (768, 256, 1), OUT, GATE_UP, DOWN},
     ),
     "nemotron-h with latent experts": (
         {
@@ -171,7 +171,7 @@ def test_a_language_model_is_found_in_its_nest(
     write_model: Write, nest: Callable[[Config], Config]
 ) -> None:
     workload = read_workload(write_model(nest({**BASE, "model_type": "qwen3"})))
-    assert {(g.n, g.k, g.count) for g in workload.unquantized} == {QKV, O, GATE_UP, DOWN}
+    assert {(g.n, g.k, g.count) for g in workload.unquantized} == {QKV, OUT, GATE_UP, DOWN}
 
 
 def test_a_bad_value_is_named_with_its_nest(write_model: Write) -> None:
