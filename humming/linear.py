@@ -32,7 +32,15 @@ from humming.quantize.layout import PackedWeight, unpack
 from humming.quantize.tensor import QuantizedTensor, quantize
 from humming.spec.formats import QuantFormat
 from humming.spec.layouts import LAYOUTS
-from humming.state import ACTIVATIONS, moved, packed_on_device, paired, repacked, unpaired
+from humming.state import (
+    ACTIVATIONS,
+    moved,
+    packed_on_device,
+    paired,
+    repacked,
+    unpaired,
+    wait_until_written,
+)
 
 _KEYS = ("codes", "scales", "bias")
 
@@ -182,6 +190,7 @@ class HummingLinear(nn.Module):
             bias = bias_for(packed.layout, bias.detach().clone(), dtype)
             if LAYOUTS[packed.layout].kind == "cuda":
                 self.bias_dtype = dtype
+        wait_until_written(packed.codes)
         self.packed_codes, self.packed_scales, self.bias = packed.codes, packed.scales, bias
         self.dtype, self.spec = dtype, LayerSpec.of(packed, table)
         self._forget()

@@ -88,6 +88,13 @@ def moved(fn: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> t
     return out.view(tensor.dtype)
 
 
+def wait_until_written(weight: torch.Tensor) -> None:
+    """Returns when the stream that moves or packs `weight` is done: kernels on a GPU may read
+    weights before their turn in the stream."""
+    if weight.is_cuda and not torch.cuda.is_current_stream_capturing():
+        torch.cuda.current_stream(weight.device).synchronize()
+
+
 def paired(codes: torch.Tensor) -> torch.Tensor:
     """uint8 [n, k / 2] of signed 4-bit codes int8 [n, k]: two a byte, low nibble first."""
     nibbles = codes.view(torch.uint8) & 0xF

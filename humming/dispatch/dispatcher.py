@@ -16,7 +16,7 @@ from humming.dispatch.intervals import Interval, TableEntry, TunedTable, serve_i
 from humming.errors import LegalityError, TableError
 from humming.spec.config import FAMILIES, KernelConfig
 from humming.spec.identity import RULES, TIERS, Identity, Tier, differences, tier
-from humming.spec.legality import config_violations, problem_violations
+from humming.spec.legality import Violation, config_violations, problem_violations
 from humming.spec.problem import M_END, Problem
 
 Source = Literal["tuned", "nearest", "heuristic"]
@@ -102,8 +102,13 @@ def why_unused(problem: Problem, here: Identity, table: TunedTable) -> str:
 def _check_servable(problem: Problem, here: Identity) -> None:
     broken = [problem_violations(family, problem, here.device) for family in FAMILIES]
     if all(broken):
-        nearest = min(broken, key=len)  # a family of another kind of device breaks more rules
-        raise LegalityError(nearest[0].reason)
+        raise LegalityError(min(broken, key=_strangeness)[0].reason)
+
+
+def _strangeness(broken: Sequence[Violation]) -> tuple[bool, bool, int]:
+    """Sorts the families of the device at hand first: their reasons are what the user can mend."""
+    ends = {violation.rule.rpartition("_")[2] for violation in broken}
+    return "device" in ends, "layout" in ends, len(broken)
 
 
 def _matching(
