@@ -24,8 +24,12 @@ def read_bandwidth(device: Device, threads: int | None = None) -> float:
     second.
 
     The median over passes of a buffer of more than four last-level caches, by the widest code path
-    that the CPU has.
+    that the CPU has. For a GPU, what all its multiprocessors read, see cuda/bandwidth.py.
     """
+    if device.kind == "cuda":
+        from humming.jit.cuda import bandwidth  # it brings in what only GPUs need
+
+        return bandwidth.read_bandwidth(device)
     threads = threads or device.threads or 1
     code_path = next(p for p in ("avx512", "avx2", "generic") if device.supports(p))
     library = open_library(compiled_source(read_probe_source(code_path), device.arch))

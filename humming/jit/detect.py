@@ -8,9 +8,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from humming.errors import UsageError
+from humming.errors import CompilerNotFoundError, UsageError
 from humming.spec.device import CODE_PATH_FLAGS, Device
+from humming.spec.layouts import CUDA_LAYOUT
+from humming.spec.legality import families_for
 from humming.spec.naming import did_you_mean
+from humming.spec.problem import Problem
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _CPUINFO = Path("/proc/cpuinfo")
@@ -68,13 +71,15 @@ def cuda_devices() -> list[Device]:
 
 
 def find_device(spec: str = "auto") -> Device:
-    """The device that `spec` names: "cpu", "cuda:<index>", or "auto", the best one that a family
-    runs on.
+    """The device that `spec` names: "cpu", "cuda:<index>" as torch counts, or "auto", the first GPU
+    on which a family runs, else the CPU.
 
     Raises UsageError for another spec or a GPU that is not there.
     """
-    if spec in ("auto", "cpu"):
-        return cpu_device()  # the only kind that a family runs on so far
+    if spec == "cpu":
+        return cpu_device()
+    if spec == "auto":
+        return next(filter(_runs_here, cuda_devices()), None) or cpu_device()
     kind, _, index = spec.partition(":")
     if kind != "cuda" or (index and not index.isdecimal()):
         raise UsageError(
@@ -87,6 +92,22 @@ def find_device(spec: str = "auto") -> Device:
             f"device '{spec}' must exist, but CUDA sees {len(devices)} GPUs here; use --device cpu"
         )
     return devices[int(index or 0)]
+
+
+def _runs_here(gpu: Device) -> bool:
+    """Whether a family runs on `gpu`, and this process has NVRTC and torch's CUDA for it."""
+    import torch
+
+    from humming.jit.nvrtc import find_nvrtc
+
+    problem = Problem("int4g128", 16, 128, 1, "fp16", "fp16", layout=CUDA_LAYOUT)
+    if not families_for(problem, gpu) or not torch.cuda.is_available():
+        return False
+    try:
+        find_nvrtc()
+    except CompilerNotFoundError:
+        return False
+    return True
 
 
 def _cpuinfo(field: str) -> str:

@@ -6,7 +6,7 @@ import ctypes
 import struct
 import threading
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -15,6 +15,9 @@ from humming.jit.cache import CompiledKernel
 from humming.jit.detect import cpu_flags
 from humming.jit.pool import parallel_for_address
 from humming.spec.device import CODE_PATH_FLAGS, Device
+
+if TYPE_CHECKING:
+    from humming.jit.cuda.kernel import CudaKernel
 
 TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _STATUS = {
@@ -127,13 +130,17 @@ _LOADED: dict[str, LoadedKernel] = {}
 _LOCK = threading.Lock()
 
 
-def load(compiled: CompiledKernel, device: Device) -> LoadedKernel:
+def load(compiled: CompiledKernel, device: Device) -> LoadedKernel | CudaKernel:
     """The kernel of `compiled` in this process, loaded once.
 
     Raises KernelLoadError where this CPU lacks a flag of the code path (checked before the library
-    is opened, as even its start-up code may use it), where `device` is no CPU, or where the file
-    cannot be opened.
+    is opened, as even its start-up code may use it), where `device` is of another kind than the
+    kernel, or where the file cannot be opened.
     """
+    if compiled.source.language == "cuda":
+        from humming.jit.cuda.load import load_cuda  # it builds on this module
+
+        return load_cuda(compiled, device)
     with _LOCK:
         if compiled.key not in _LOADED:
             if device.kind != "cpu":

@@ -1,5 +1,5 @@
 """NVRTC, the CUDA compiler that comes as a library: find it, and run it once on one source in a
-child process (nvrtc_child.py), so that even its crash is an exception here. Keys are cache.py.
+child process (cuda/nvrtc_child.py), so that even its crash is an exception here. Keys are cache.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NVRTC_FLAGS = ("--std=c++17", "--ptxas-options=-v")
 """Options of every compilation, beside the architecture and where headers are."""
 
 _INCLUDE_DIR = KERNELS_DIR / "cuda" / "include"
-_CHILD = Path(__file__).with_name("nvrtc_child.py")
+_CHILD = Path(__file__).with_name("cuda") / "nvrtc_child.py"
 _USED = re.compile(r"Used (\d+) registers")
 _BYTES = re.compile(r"(\d+) bytes (stack frame|spill stores|spill loads|smem)")
 

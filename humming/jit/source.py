@@ -50,7 +50,7 @@ def render(config: KernelConfig, problem: Problem) -> KernelSource:
     the format.
     """
     if not isinstance(config, CpuConfig):
-        from humming.jit.cuda_source import render_cuda  # it builds on this module
+        from humming.jit.cuda.source import render_cuda  # it builds on this module
 
         return render_cuda(config, problem)
     if problem.format not in _DEQUANT:

@@ -1,6 +1,6 @@
 """Render the sources of the CUDA families: constants and includes into a template, never code.
 
-Rendering of CPU kernels, and the doorway `render` to both, is source.py; compiling is nvrtc.py.
+CPU kernels, and the door `render` to both, are jit/source.py; compiling is jit/nvrtc.py.
 """
 
 from __future__ import annotations

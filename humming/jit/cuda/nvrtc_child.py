@@ -1,7 +1,7 @@
 """The child process in which NVRTC runs: `nvrtc_child.py SOURCE CUBIN OPTION...`, by path.
 
 It imports nothing of this package, as it should start at once. It writes the cubin and prints the
-resource report of ptxas, or fails with the compiler's log. The parent's side is nvrtc.py.
+resource report of ptxas, or fails with the compiler's log. The parent's side is jit/nvrtc.py.
 """
 
 import sys

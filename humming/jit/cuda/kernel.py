@@ -1,0 +1,139 @@
+"""A CUDA kernel in this process: what every family's checks, and on which GPUs it is loaded.
+
+What a family enqueues is load.py beside this; talking to the driver is driver.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+
+import torch
+
+from humming.errors import KernelLoadError, LaunchError, LayoutError
+from humming.jit.cache import CompiledKernel, read_library
+from humming.jit.cuda.driver import DeviceFunction
+from humming.jit.load import TORCH_DTYPES, PackedOperand
+
+ALIGNMENT = 16
+"""Bytes; what packed weights and workspaces begin at a multiple of."""
+
+_LOCK = threading.Lock()
+
+
+class CudaKernel(ABC):
+    """A kernel in this process: one object serves all shapes, streams, threads and GPUs.
+
+    Calls never synchronise, and may be captured into a CUDA graph once the kernel is loaded on the
+    GPU, which `load` does for its device and a first call does for another one.
+    """
+
+    name: str
+
+    def __init__(self, compiled: CompiledKernel) -> None:
+        static = compiled.source.static
+        self.compiled = compiled
+        self._dtype = TORCH_DTYPES[static["activation_dtype"]]
+        self._smem_bytes = int(static.get("smem_bytes", 0))
+        self._functions: dict[int, DeviceFunction] = {}
+
+    @abstractmethod
+    def workspace_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:
+        """Bytes of scratch memory that a launch of this shape needs; 0 = none."""
+
+    def launch(
+        self,
+        x: torch.Tensor,
+        packed: PackedOperand,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        workspace: torch.Tensor | None = None,
+        threads: int = 1,  # noqa: ARG002  (as CPU kernels take it)
+    ) -> None:
+        """Enqueues `out[m, n] = x[m, k] @ w.T + bias[n]` on torch's current stream of x's GPU.
+
+        x and out have the kernel's dtype and a last stride of 1; rows may be strided, and begin at
+        any multiple of 2 bytes. bias is fp32 (another float dtype is converted on each call).
+        workspace is a contiguous tensor of at least `workspace_bytes`, on the same GPU, that no
+        other stream uses meanwhile; None allocates one. Raises LayoutError where an operand does
+        not fit, LaunchError where the driver refuses.
+        """
+        self._check(x, packed, bias, out)
+        if x.shape[0]:
+            self._enqueue(self.function(x.device.index), x, packed, bias, out, workspace)
+
+    def function(self, index: int) -> DeviceFunction:
+        """The kernel on GPU `index`, loaded at the first asking.
+
+        Raises LaunchError where that falls into a graph capture, which must not load anything.
+        """
+        function = self._functions.get(index)
+        if function is None:
+            if torch.cuda.is_current_stream_capturing():
+                raise LaunchError(
+                    "a kernel must be loaded before a CUDA graph is captured; call prepare(), or "
+                    "the layer once, before the capture"
+                )
+            with _LOCK:
+                function = self._functions.get(index) or self._load_on(index)
+        return function
+
+    def resources(self) -> dict[str, int]:
+        """`registers` of a thread, `local_bytes` that it spills, `smem_bytes` of a block."""
+        return next(iter(self._functions.values())).resources()
+
+    def _load_on(self, index: int) -> DeviceFunction:
+        try:
+            cubin = read_library(self.compiled.path)
+        except OSError as error:
+            raise KernelLoadError(f"kernel {self.compiled.key} cannot be read: {error}") from error
+        function = DeviceFunction(cubin, self.name, index, self._smem_bytes)
+        self._functions[index] = function
+        return function
+
+    @abstractmethod
+    def _enqueue(
+        self,
+        function: DeviceFunction,
+        x: torch.Tensor,
+        packed: PackedOperand,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        workspace: torch.Tensor | None,
+    ) -> None:
+        """Enqueues a call whose operands were checked, with `m >= 1`."""
+
+    def _check(
+        self,
+        x: torch.Tensor,
+        packed: PackedOperand,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+    ) -> None:
+        n, k, dtype = packed.n, packed.k, self._dtype
+        if x.dtype != dtype or x.ndim != 2 or x.shape[1] != k or x.stride(1) != 1:
+            raise LayoutError(f"x must be {dtype} [m, {k}] with contiguous rows, but got {_of(x)}")
+        if out.dtype != dtype or tuple(out.shape) != (x.shape[0], n) or out.stride(1) != 1:
+            raise LayoutError(
+                f"out must be {dtype} [{x.shape[0]}, {n}] with contiguous rows, but got {_of(out)}"
+            )
+        codes, scales = packed.codes, packed.scales
+        if scales.dtype != dtype:
+            raise LayoutError(
+                f"scales must have the activations' type {dtype}, but got {scales.dtype}; convert "
+                "the layer or its inputs"
+            )
+        if not (x.is_cuda and x.device == out.device == codes.device == scales.device):
+            raise LayoutError(
+                f"x, out and the weight must be on one GPU, but got {x.device}, {out.device} and "
+                f"{codes.device}"
+            )
+        if codes.data_ptr() % ALIGNMENT or scales.data_ptr() % ALIGNMENT:
+            raise LayoutError("packed codes and scales must begin at a multiple of 16 bytes")
+        if bias is not None and (tuple(bias.shape) != (n,) or bias.device != x.device):
+            raise LayoutError(f"bias must be [{n}] on {x.device}, but got {_of(bias)}")
+
+
+def _of(tensor: torch.Tensor) -> str:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return f"{dtype} {list(tensor.shape)} with strides {list(tensor.stride())} on {tensor.device}"

@@ -1,0 +1,210 @@
+"""The kernels of each CUDA family, what a call needs and enqueues; and `load_cuda`, their maker.
+
+What they share is kernel.py; CPU kernels are jit/load.py.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+import torch
+
+from humming.errors import KernelLoadError, LaunchError
+from humming.jit.cache import CompiledKernel
+from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction, device_index
+from humming.jit.cuda.kernel import ALIGNMENT, CudaKernel
+from humming.jit.load import PackedOperand
+from humming.spec.config import DequantizeConfig, SkinnyConfig, config_from_dict
+from humming.spec.device import Device
+from humming.spec.legality import skinny_block_rows
+
+TILE_N, GROUP = 16, 128
+"""Rows of a tile and columns of a group of layout cuda_n16k64; see quantize/layout_cuda.py."""
+
+_GRID_Y_MOST = 65535
+_LOCK = threading.Lock()
+_LOADED: dict[str, CudaKernel] = {}
+_SEEN: dict[int, weakref.ref[torch.Tensor]] = {}
+"""Id -> weights that a kernel has read before; see `_launched_before`."""
+
+
+class SkinnyKernel(CudaKernel):
+    """A kernel of the family skinny. It needs no workspace.
+
+    The bias of the codes is multiplied by x and taken away again, so an infinite x gives NaN where
+    a plain product may give infinity (unless the config says exact_codes).
+    """
+
+    name = "humming_skinny"
+    _TYPES = (POINTER,) * 5 + (INT,) * 3 + (LONG,) * 2
+
+    def __init__(self, compiled: CompiledKernel) -> None:
+        super().__init__(compiled)
+        config = _config_of(compiled, SkinnyConfig)
+        self._config = config
+        self._rows = skinny_block_rows(config)
+        self._dependent = bool(config.dependent_launch)
+
+    def workspace_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
+        """None: 0."""
+        return 0
+
+    def _enqueue(
+        self,
+        function: DeviceFunction,
+        x: torch.Tensor,
+        packed: PackedOperand,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        workspace: torch.Tensor | None,  # noqa: ARG002
+    ) -> None:
+        m, n, k, config = x.shape[0], packed.n, packed.k, self._config
+        if x.data_ptr() % ALIGNMENT or (m > 1 and x.stride(0) % (ALIGNMENT // 2)):
+            x = x.new_empty((m, k)).copy_(x)  # rows are read 16 bytes at a time
+        if bias is not None:
+            bias = bias.to(torch.float32).contiguous()
+        function.launch(
+            (-(-m // config.block_m), -(-n // self._rows) * config.split_k),
+            config.warps * 32,
+            (
+                x.data_ptr(),
+                packed.codes.data_ptr(),
+                packed.scales.data_ptr(),
+                0 if bias is None else bias.data_ptr(),
+                out.data_ptr(),
+                m,
+                n,
+                k,
+                x.stride(0) if m > 1 else k,
+                out.stride(0) if m > 1 else n,
+            ),
+            self._TYPES,
+            cluster=config.split_k,
+            dependent=self._dependent and _launched_before(packed.codes),
+        )
+
+
+class DequantizeKernel(CudaKernel):
+    """A kernel of the family dequantize: panels of the weight to 16 bits, then torch's matmul.
+
+    The weights that torch multiplies are `code * scale` rounded once to x's dtype. The workspace
+    holds one panel. The bias is rounded to x's dtype, as torch adds no other.
+    """
+
+    name = "humming_dequantize"
+    _TYPES = (POINTER,) * 3 + (INT,) * 2
+
+    def __init__(self, compiled: CompiledKernel) -> None:
+        super().__init__(compiled)
+        config = _config_of(compiled, DequantizeConfig)
+        self._config = config
+        self._panel_n = min(config.panel_n or _GRID_Y_MOST * TILE_N, _GRID_Y_MOST * TILE_N)
+
+    def workspace_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
+        """One panel of the weight in 16 bits."""
+        return min(n, self._panel_n) * k * 2
+
+    def _enqueue(
+        self,
+        function: DeviceFunction,
+        x: torch.Tensor,
+        packed: PackedOperand,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        workspace: torch.Tensor | None,
+    ) -> None:
+        n, k = packed.n, packed.k
+        w = self._workspace(x, n, k, workspace)
+        if bias is not None:
+            bias = bias.to(self._dtype)
+        for first in range(0, n, self._panel_n):
+            rows = min(self._panel_n, n - first)
+            self._dequantize(function, packed, first, rows, w)
+            panel, target = w[:rows].t(), out[:, first : first + rows]
+            if bias is None:
+                torch.mm(x, panel, out=target)
+            else:
+                torch.addmm(bias[first : first + rows], x, panel, out=target)
+
+    def _workspace(
+        self, x: torch.Tensor, n: int, k: int, workspace: torch.Tensor | None
+    ) -> torch.Tensor:
+        """The scratch memory as [rows of a panel, k] of x's dtype."""
+        rows, needed = min(n, self._panel_n), self.workspace_bytes(x.shape[0], n, k)
+        if workspace is None:
+            return x.new_empty((rows, k))
+        if workspace.nbytes < needed or workspace.data_ptr() % ALIGNMENT:
+            raise LaunchError(
+                f"the workspace must have {needed} bytes from a multiple of {ALIGNMENT} on, but "
+                f"got {workspace.nbytes} bytes"
+            )
+        return workspace.view(torch.uint8).view(-1)[:needed].view(self._dtype).view(rows, k)
+
+    def _dequantize(
+        self,
+        function: DeviceFunction,
+        packed: PackedOperand,
+        first: int,
+        rows: int,
+        w: torch.Tensor,
+    ) -> None:
+        """Rows [first, first + rows) of the weight into the first `rows` of `w`."""
+        groups = -(-packed.k // GROUP)
+        tile = first // TILE_N * groups
+        tiles_of_block = self._config.warps * self._config.unroll
+        function.launch(
+            (-(-2 * groups // tiles_of_block), -(-rows // TILE_N)),
+            self._config.warps * 32,
+            (
+                packed.codes.data_ptr() + tile * (TILE_N * GROUP // 2),
+                packed.scales.data_ptr() + tile * (TILE_N * 2),
+                w.data_ptr(),
+                rows,
+                packed.k,
+            ),
+            self._TYPES,
+        )
+
+
+_CLASSES: dict[str, type[CudaKernel]] = {
+    SkinnyConfig.family: SkinnyKernel,
+    DequantizeConfig.family: DequantizeKernel,
+}
+
+
+def load_cuda(compiled: CompiledKernel, device: Device) -> CudaKernel:
+    """The kernel of `compiled` in this process, loaded on `device`, once.
+
+    Raises KernelLoadError where `device` is no GPU of this process or its driver refuses.
+    """
+    if device.kind != "cuda":
+        raise KernelLoadError(f"a CUDA kernel cannot be loaded for {device.kind}")
+    index = device_index(device)
+    with _LOCK:
+        if compiled.key not in _LOADED:
+            _LOADED[compiled.key] = _CLASSES[compiled.source.family](compiled)
+        kernel = _LOADED[compiled.key]
+    kernel.function(index)
+    return kernel
+
+
+def _config_of(compiled: CompiledKernel, kind: type[Any]) -> Any:
+    """The config that was rendered into the source."""
+    names = ("family", *kind.__dataclass_fields__)
+    return config_from_dict({name: compiled.source.static[name] for name in names})
+
+
+def _launched_before(codes: torch.Tensor) -> bool:
+    """Whether these weights were there before the kernel that the next launch may overtake.
+
+    A dependent launch reads weights while the kernel before it still runs, which may be the one
+    that writes them; so the first launch of a weight waits. Inside a graph capture it need not.
+    """
+    seen = _SEEN.get(id(codes))
+    if seen is not None and seen() is codes:
+        return True
+    key = id(codes)
+    _SEEN[key] = weakref.ref(codes, lambda _: _SEEN.pop(key, None))
+    return torch.cuda.is_current_stream_capturing()
