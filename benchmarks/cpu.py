@@ -31,6 +31,7 @@ from humming.quantize.tensor import QuantizedTensor, quantize
 from humming.spec.config import config_to_dict
 from tuner.budget import parse_duration
 from tuner.measure import COLD_CACHES, paired_us
+from tuner.measure_cpu import cpu_sample
 from tuner.promote import paired_ratio
 
 MIN_ROUNDS = 5
@@ -76,7 +77,8 @@ def _result(
     with torch.inference_mode():
         wrong = {side.name: errors(side, q) for side in sides}
         load, preempted = os.getloadavg()[0], _preemptions()
-        taken = paired_us([side.calls for side in sides], rounds, lambda: math.inf, seed)
+        samples = [cpu_sample(side.calls) for side in sides]
+        taken = paired_us(samples, rounds, lambda: math.inf, seed)
     return {
         "n": winner.problem.n,
         "k": winner.problem.k,

@@ -17,6 +17,7 @@ from tuner.cli import app
 ROOT = Path(__file__).parents[2]
 DOCS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 NOT_OURS = {"config.json", "humming.db", "__init__.py"}
+TREE = ["humming", "search_spaces", "tuner", "tests", "alembic"]
 SUFFIXES = {".py", ".md", ".yaml", ".toml", ".ini", ".json", ".j2", ".h", ".cfg"}
 PATH = re.compile(r"\.?[A-Za-z0-9_][\w.-]*(?:/[\w.-]+)*/?")
 VARIABLE = re.compile(r"HUMMING_[A-Z_]+")
@@ -60,13 +61,14 @@ def commands_of(doc: str) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("doc", DOCS)
 def test_every_path_exists(doc):
-    missing = [path for path in paths_of(doc) if not (ROOT / path).exists()]
+    names = {path.name for folder in TREE for path in (ROOT / folder).rglob("*")}
+    missing = [path for path in paths_of(doc) if not (ROOT / path).exists() and path not in names]
     assert missing == []
 
 
 def test_paths_are_found():
     assert len(set(paths_of("ARCHITECTURE.md"))) > 50
-    assert "humming/spec/legality.py" in set(paths_of("CONTRIBUTING.md"))
+    assert "humming/spec/legality/" in set(paths_of("CONTRIBUTING.md"))
 
 
 def test_the_architecture_names_every_module_of_the_road():
