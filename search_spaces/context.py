@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from humming.spec.device import CODE_PATH_FLAGS, Device
+from humming.spec.legality import CPU_ACTIVATIONS, takes_activations
 from humming.spec.problem import Problem
 
 
@@ -19,9 +20,16 @@ class ContextName:
 
 def _has(code_path: str) -> ContextName:
     flags = ", ".join(CODE_PATH_FLAGS[code_path])
+    types = " and ".join(CPU_ACTIVATIONS.get(code_path, ()))
     return ContextName(
-        f"1 where the CPU runs code path {code_path} ({flags}), else 0",
-        lambda _, d: int(d.kind == "cpu" and d.supports(code_path)),
+        f"1 where the CPU runs code path {code_path} ({flags})"
+        + (f" and activations are {types}" if types else "")
+        + ", else 0",
+        lambda p, d: int(
+            d.kind == "cpu"
+            and d.supports(code_path)
+            and takes_activations(code_path, p.activation_dtype)
+        ),
     )
 
 
@@ -41,6 +49,7 @@ NAMES: dict[str, ContextName] = {
     "sm_count": ContextName("multiprocessors of a GPU; 0 on a CPU", lambda _, d: d.sm_count or 0),
     "has_avx2": _has("avx2"),
     "has_avx512": _has("avx512"),
+    "has_avx512_bf16": _has("avx512_bf16"),
 }
 
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from humming.spec.config import CpuConfig, KernelConfig
 from humming.spec.device import CODE_PATH_FLAGS, Device
+from humming.spec.legality import takes_activations
 from humming.spec.problem import M_END, Problem
 
 
@@ -48,11 +49,22 @@ STEPS: dict[str, tuple[tuple[int, CpuConfig], ...]] = {
         (33, _blocked("avx512", 8, 48, 512)),
         (129, _blocked("avx512", 4, 96, 256)),
     ),
+    "avx512_bf16": (
+        (0, _stream("avx512_bf16", 1, 1, 2048, block_n=64)),
+        (2, _stream("avx512_bf16", 2, 1, 2048, block_n=64)),
+        (3, _stream("avx512_bf16", 4, 1, 2048, block_n=64)),
+        (5, _stream("avx512_bf16", 6, 1, 1024, block_n=32)),
+        (7, _stream("avx512_bf16", 8, 1, 1024, block_n=32)),
+        (9, _stream("avx512_bf16", 6, 1, 1024, block_n=32)),
+        (13, _stream("avx512_bf16", 8, 1, 1024, block_n=32)),
+    ),
 }
 """CPU code path -> (first m, config) of each interval: rows are padded to block_m, so waste few.
 
 Measured at n = k = 4096, one thread, cold weights, on an AMD EPYC (Zen 4); the avx512 rows hold on
-an Intel Xeon with 16 threads too, where 1x64 beats 1x16 by 10 % at m = 1.
+an Intel Xeon with 16 threads too, where 1x64 beats 1x16 by 10 % at m = 1. With bf16 pairs, reading
+codes costs so little beside the products that streaming them again for every tile of x is best for
+every m.
 """
 
 
@@ -62,22 +74,27 @@ def heuristic(problem: Problem, device: Device) -> KernelConfig:
     Legal wherever its family can serve the problem at all; the same for all m of one interval of
     `heuristic_intervals`.
     """
-    steps = STEPS[best_code_path(device)]
+    steps = STEPS[best_code_path(problem, device)]
     config = [config for low, config in steps if low <= problem.m][-1]
     return _with_split_k(_narrowed(config, problem, device), problem, device)
 
 
 def heuristic_intervals(problem: Problem, device: Device) -> list[tuple[int, int, KernelConfig]]:
     """`(m_low, m_high, config)` over [0, 2**31) without gaps; neighbours differ."""
-    lows = [low for low, _ in STEPS[best_code_path(device)]]
+    lows = [low for low, _ in STEPS[best_code_path(problem, device)]]
     return [
         (low, high, heuristic(problem.at(low), device)) for low, high in pairwise([*lows, M_END])
     ]
 
 
-def best_code_path(device: Device) -> str:
-    """The widest CPU code path whose flags `device` has; "generic" at the least."""
-    return [path for path in CODE_PATH_FLAGS if device.supports(path)][-1]
+def best_code_path(problem: Problem, device: Device) -> str:
+    """The widest CPU code path that `device` has and that takes the activations; "generic" at the
+    least."""
+    return [
+        path
+        for path in CODE_PATH_FLAGS
+        if device.supports(path) and takes_activations(path, problem.activation_dtype)
+    ][-1]
 
 
 def _narrowed(config: CpuConfig, problem: Problem, device: Device) -> CpuConfig:

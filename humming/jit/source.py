@@ -22,7 +22,9 @@ from humming.spec.problem import Problem
 KERNELS_DIR = Path(__file__).parents[1] / "kernels"
 INCLUDE_DIR = KERNELS_DIR / "cpu" / "include"
 _ELEMENTS = {"fp32": "Fp32", "bf16": "Bf16", "fp16": "Fp16"}
-_DEQUANT = {"int4g128": "int4"}
+_DEQUANT = {"int4g128": {"fp32": "int4", "bf16_pairs": "int4_pairs"}}
+_PRODUCTS = {"fp32": "Fp32Product", "bf16_pairs": "Bf16PairProduct"}
+_PRODUCT_OF = {"avx512_bf16": "bf16_pairs"}  # code paths that multiply other numbers than fp32
 _INCLUDE = re.compile(r'^#include "(humming/[^"]+)"', re.MULTILINE)
 
 
@@ -63,11 +65,14 @@ def render(config: KernelConfig, problem: Problem) -> KernelSource:
         "activation_dtype": problem.activation_dtype,
         "output_dtype": problem.output_dtype,
     }
+    product = _PRODUCT_OF.get(config.code_path, "fp32")
     return _source(
         "gemm.cpp.j2",
         config.code_path,
         static,
-        dequant=_DEQUANT[problem.format],
+        dequant=_DEQUANT[problem.format][product],
+        product=product,
+        product_type=_PRODUCTS[product],
         activation=_ELEMENTS[problem.activation_dtype],
         output=_ELEMENTS[problem.output_dtype],
     )
@@ -96,10 +101,15 @@ def _source(template: str, code_path: str, static: dict[str, Any], **picks: str)
     return KernelSource(
         family="cpu",
         text=text,
-        flags=tuple(f"-m{flag}" for flag in CODE_PATH_FLAGS[code_path]),
+        flags=tuple(_compiler_flag(flag) for flag in CODE_PATH_FLAGS[code_path]),
         headers=headers_of(text, INCLUDE_DIR),
         static={**static, "code_path": code_path},
     )
+
+
+def _compiler_flag(cpu_flag: str) -> str:
+    """`-m...` for a flag as /proc/cpuinfo spells it: avx512_bf16 is -mavx512bf16 to compilers."""
+    return f"-m{cpu_flag.replace('_', '')}"
 
 
 @lru_cache(maxsize=1)

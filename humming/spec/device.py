@@ -11,9 +11,19 @@ CODE_PATH_FLAGS: dict[str, tuple[str, ...]] = {
     "generic": (),
     "avx2": ("avx2", "f16c", "fma"),
     "avx512": ("avx2", "avx512bw", "avx512dq", "avx512f", "avx512vl", "f16c", "fma"),
+    "avx512_bf16": (
+        "avx2",
+        "avx512_bf16",
+        "avx512bw",
+        "avx512dq",
+        "avx512f",
+        "avx512vl",
+        "f16c",
+        "fma",
+    ),
 }
-"""CPU code path -> the CPUID flags (names of /proc/cpuinfo) that it needs, and so its explicit `-m`
-flags."""
+"""CPU code path, narrowest first -> the CPUID flags (names of /proc/cpuinfo) that it needs, and so
+its explicit `-m` flags."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ DEVICES = st.builds(
     cache_bytes=st.integers(0, 2**30),
     isa=st.one_of(
         st.sampled_from([*CODE_PATH_FLAGS.values()]),
-        st.lists(st.sampled_from(CODE_PATH_FLAGS["avx512"]), unique=True).map(tuple),
+        st.lists(st.sampled_from(CODE_PATH_FLAGS["avx512_bf16"]), unique=True).map(tuple),
     ),
     threads=st.one_of(st.none(), st.integers(1, 512)),
 )
@@ -50,12 +50,16 @@ def test_intervals_cover_every_m_and_agree_with_the_heuristic(problem, device):
     assert owner == [heuristic(problem, device)]
 
 
-@given(DEVICES)
-def test_the_widest_code_path_that_the_cpu_has_is_taken(device):
-    path = best_code_path(device)
+@given(PROBLEMS, DEVICES)
+def test_the_widest_code_path_that_is_legal_is_taken(problem, device):
+    path = best_code_path(problem, device)
     assert device.supports(path)
     wider = list(CODE_PATH_FLAGS)[list(CODE_PATH_FLAGS).index(path) + 1 :]
-    assert not any(device.supports(other) for other in wider)
+    assert all(
+        not device.supports(other)
+        or (other == "avx512_bf16" and problem.activation_dtype != "bf16")
+        for other in wider
+    )
 
 
 def test_threads_share_k_only_where_n_has_too_few_tiles():

@@ -45,6 +45,14 @@ def test_headers_are_those_included_and_flags_those_of_the_code_path():
     assert pool_source().flags == ()
 
 
+def test_bf16_products_are_picked_by_the_code_path_and_flags_are_spelt_for_the_compiler():
+    narrow = render(replace(CONFIG, code_path="avx512"), PROBLEM)
+    wide = render(replace(CONFIG, code_path="avx512_bf16"), PROBLEM)
+    assert "Product = humming::Fp32Product;" in narrow.text
+    assert "Product = humming::Bf16PairProduct;" in wide.text
+    assert set(wide.flags) - set(narrow.flags) == {"-mavx512bf16"}
+
+
 def test_a_format_without_a_kernel_is_refused():
     with pytest.raises(FormatError, match="family 'cpu' renders int4g128, but got 'int8'"):
         render(CONFIG, replace(PROBLEM, format="int8"))

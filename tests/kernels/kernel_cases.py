@@ -13,6 +13,8 @@ from humming.jit.load import TORCH_DTYPES, LoadedKernel, load
 from humming.quantize import PackedWeight, QuantizedTensor, pack, quantize
 from humming.reference import error_bound, matmul_float64
 from humming.spec.config import CpuConfig
+from humming.spec.device import CODE_PATH_FLAGS
+from humming.spec.legality import takes_activations
 from humming.spec.problem import Problem
 
 MOST_ROWS = 17
@@ -76,14 +78,24 @@ def launch(
     return result
 
 
-def code_paths() -> list[str]:
+def code_paths(activation: str = "bf16") -> list[str]:
+    """Those of this CPU that take `activation`, narrowest first."""
     device = cpu_device()
-    return [path for path in ("generic", "avx2", "avx512") if device.supports(path)]
+    return [
+        path
+        for path in CODE_PATH_FLAGS
+        if device.supports(path) and takes_activations(path, activation)
+    ]
+
+
+def typed_code_paths(*activations: str) -> list[tuple[str, str]]:
+    """(code path, activation type) of all that run here."""
+    return [(path, dtype) for dtype in activations for path in code_paths(dtype)]
 
 
 def configs_of(code_path: str) -> dict[str, CpuConfig]:
     """A config of every shape of the code: unrolled or not, prefetching, split, blocked."""
-    wide = code_path == "avx512"
+    wide = code_path.startswith("avx512")
     return {
         "stream": CpuConfig("stream", code_path, 1, 32, 128, 2, 1024, 1),
         "stream-rows": CpuConfig("stream", code_path, 4 if wide else 3, 32, 128, 1, 0, 1),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from kernel_cases import case, configs_of, kernel, launch
+from kernel_cases import case, code_paths, configs_of, kernel, launch, typed_code_paths
 
+from humming.jit.load import TORCH_DTYPES
 from humming.quantize import pack, quantize
 from humming.reference import error_bound, matmul_float64
 
@@ -13,7 +14,7 @@ SHAPES = [(n, k) for n in (1, 5, 2880, 5001) for k in (64, 96, 2880)]
 ROWS = (0, 1, 3, 17)
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize(("code_path", "dtype"), typed_code_paths("fp32", "bf16", "fp16"))
 @pytest.mark.parametrize("name", ["stream", "stream-rows", "stream-split", "blocked"])
 def test_error_is_within_the_bound(code_path, name, dtype):
     loaded = kernel(configs_of(code_path)[name], dtype)
@@ -25,14 +26,16 @@ def test_error_is_within_the_bound(code_path, name, dtype):
             assert bool((error <= operands.bound[:m]).all()), (n, k, m)
 
 
+@pytest.mark.parametrize(("code_path", "dtype"), typed_code_paths("fp32", "bf16"))
 @pytest.mark.parametrize("m", [2, 33, 300])
 @pytest.mark.parametrize("name", ["stream-rows", "blocked"])
-def test_many_rows(code_path, name, m):
+def test_many_rows(code_path, dtype, name, m):
     generator = torch.Generator().manual_seed(m)
     x, w = torch.randn(m, 416, generator=generator), torch.randn(75, 416, generator=generator)
-    q = quantize(w)
+    q, x = quantize(w), x.to(TORCH_DTYPES[dtype])
     for threads in (1, 3):
-        out = launch(kernel(configs_of(code_path)[name], "fp32"), x, pack(q), threads=threads)
+        loaded = kernel(configs_of(code_path)[name], dtype, "fp32")
+        out = launch(loaded, x, pack(q), threads=threads)
         error = (out.double() - matmul_float64(x, q)).abs()
         assert bool((error <= error_bound(x, q, torch.float32)).all())
 
@@ -59,6 +62,7 @@ def test_nan_and_infinity_come_out_where_they_must(code_path, name):
     assert int(answer.isfinite().sum()) == 14 * 5
 
 
+@pytest.mark.parametrize("code_path", code_paths("fp16"))
 def test_a_bias_of_another_dtype_or_none(code_path):
     operands, loaded = case(5, 96, "fp16"), kernel(configs_of(code_path)["stream"], "fp16")
     bias = operands.bias.half()

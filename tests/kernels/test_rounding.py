@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from kernel_cases import configs_of, kernel, launch
+from kernel_cases import code_paths, configs_of, kernel, launch, typed_code_paths
 
 from humming.jit.load import TORCH_DTYPES
 from humming.quantize import PackedWeight, QuantizedTensor, pack
@@ -23,7 +23,7 @@ def rows_of(values: torch.Tensor) -> torch.Tensor:
     return x
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize(("code_path", "dtype"), typed_code_paths("bf16", "fp16"))
 def test_every_16_bit_input_is_read_exactly(code_path, dtype):
     values = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(TORCH_DTYPES[dtype])
     loaded = kernel(configs_of(code_path)["blocked"], dtype, "fp32")
@@ -32,6 +32,7 @@ def test_every_16_bit_input_is_read_exactly(code_path, dtype):
     assert torch.equal(out.nan_to_num(), values.float().nan_to_num())
 
 
+@pytest.mark.parametrize("code_path", code_paths("fp32"))
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 def test_outputs_are_rounded_once_to_nearest_even(code_path, dtype):
     near = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(TORCH_DTYPES[dtype]).float()
@@ -48,6 +49,7 @@ def test_outputs_are_rounded_once_to_nearest_even(code_path, dtype):
     assert torch.equal(out.float().nan_to_num(nan=0.0), expected.float().nan_to_num(nan=0.0))
 
 
+@pytest.mark.parametrize("code_path", code_paths("fp32"))
 def test_an_fp32_nan_with_any_payload_stays_a_nan(code_path):
     bits = torch.tensor([0x7F800001, 0x7FFFFFFF, 0x7FC00000, -1], dtype=torch.int32)
     for dtype in ("bf16", "fp16"):

@@ -17,7 +17,7 @@ sys.path[:0] = [{here!r}, {root!r}]
 import torch
 from kernel_cases import case, code_paths, configs_of, kernel, launch
 torch.set_num_threads(1)
-loaded, operands = kernel(configs_of(code_paths()[-1])["stream"], "fp32"), case(2880, 96, "fp32")
+loaded, operands = kernel(configs_of(code_paths()[-1])["stream"], "bf16"), case(2880, 96, "bf16")
 first = launch(loaded, operands.x, operands.packed, threads=3)
 child = os.fork()
 same = torch.equal(first, launch(loaded, operands.x, operands.packed, threads=3))
@@ -38,8 +38,8 @@ def test_a_forked_child_makes_its_own_pool():
 
 
 def test_many_callers_at_once_get_their_own_answers():
-    loaded = kernel(configs_of(code_paths()[-1])["stream-split"], "fp32")
-    operands = case(2880, 2880, "fp32")
+    loaded = kernel(configs_of(code_paths()[-1])["stream-split"], "bf16")
+    operands = case(2880, 2880, "bf16")
     expected = launch(loaded, operands.x[:4], operands.packed)
     wrong: list[int] = []
 
@@ -59,8 +59,8 @@ def test_many_callers_at_once_get_their_own_answers():
 
 
 def test_more_threads_than_parts():
-    loaded = kernel(configs_of(code_paths()[-1])["stream"], "fp32")
-    operands = case(5, 64, "fp32")
+    loaded = kernel(configs_of(code_paths()[-1])["stream"], "bf16")
+    operands = case(5, 64, "bf16")
     alone = launch(loaded, operands.x, operands.packed)
     for threads in (2, 8, 33):
         assert torch.equal(alone, launch(loaded, operands.x, operands.packed, threads=threads))

@@ -6,14 +6,19 @@ from hypothesis import strategies as st
 
 from humming.spec.config import CpuConfig, config_from_dict
 from humming.spec.device import CODE_PATH_FLAGS, Device
-from humming.spec.legality import config_violations
+from humming.spec.legality import config_violations, takes_activations
 from humming.spec.problem import Problem
 from search_spaces import context_of, load_spaces, select
 from search_spaces.check import WORDS
 from search_spaces.context import NAMES
 
 SPACES = load_spaces()
-HAS = {"generic": (), "avx2": ("avx2",), "avx512": ("avx512", "avx2")}
+HAS = {
+    "generic": (),
+    "avx2": ("avx2",),
+    "avx512": ("avx512", "avx2"),
+    "avx512_bf16": ("avx512_bf16", "avx512"),
+}
 """The best code path of a CPU -> the code paths that are tried on it."""
 
 
@@ -41,6 +46,7 @@ def _legal(problem: Problem, device: Device) -> list[CpuConfig]:
         n=st.integers(1, 200_000),
         k=st.integers(1, 1000).map(lambda blocks: 32 * blocks),
         m=st.integers(0, 20) | st.integers(0, 2**31 - 1),
+        activation_dtype=st.sampled_from(["bf16", "fp16", "fp32"]),
     ),
     st.builds(
         _cpu,
@@ -52,7 +58,11 @@ def _legal(problem: Problem, device: Device) -> list[CpuConfig]:
 def test_every_problem_on_every_cpu_has_a_candidate(problem, device):
     configs = _legal(problem, device)
     assert configs
-    best = next(path for path in ("avx512", "avx2", "generic") if device.supports(path))
+    best = [
+        path
+        for path in CODE_PATH_FLAGS
+        if device.supports(path) and takes_activations(path, problem.activation_dtype)
+    ][-1]
     tried = {config.code_path for config in configs}
     assert best in tried
     assert tried <= set(HAS[best]) | {best}
@@ -60,11 +70,12 @@ def test_every_problem_on_every_cpu_has_a_candidate(problem, device):
 
 @pytest.mark.parametrize("n, k", [(1024, 2048), (4096, 1024), (6144, 4096), (151936, 1024)])
 @pytest.mark.parametrize("m", [1, 2, 4, 8, 16, 17, 64, 256, 4096])
-def test_candidates_of_a_layer_fit_a_budget_of_seconds(n, k, m):
-    configs = _legal(Problem("int4g128", n, k, m), _cpu("avx512"))
+@pytest.mark.parametrize("code_path", ["avx512", "avx512_bf16"])
+def test_candidates_of_a_layer_fit_a_budget_of_seconds(n, k, m, code_path):
+    configs = _legal(Problem("int4g128", n, k, m), _cpu(code_path))
     assert 60 <= len(configs) <= 250
     mainloops = {config.mainloop for config in configs}
-    assert ("stream" in mainloops) == (m <= 48)
+    assert ("stream" in mainloops) == (m <= 48 or code_path == "avx512_bf16")
     assert ("blocked" in mainloops) == (m >= 8)
 
 
@@ -77,7 +88,7 @@ def test_k_is_shared_only_where_tiles_are_too_few_for_the_threads():
 
 @pytest.mark.parametrize(("knob", "words"), [(knob, words) for (_, knob), words in WORDS.items()])
 def test_the_words_of_a_knob_are_those_that_legality_knows(knob, words):
-    problem, device = Problem("int4g128", 64, 128, 1), _cpu("avx512")
+    problem, device = Problem("int4g128", 64, 128, 1), _cpu("avx512_bf16")
     legal = CpuConfig("stream", "avx512", 1, 16, 128, 1, 0, 1)
     for word in words:
         broken = config_violations(CpuConfig(**{**vars(legal), knob: word}), problem, device)
@@ -95,6 +106,6 @@ def test_context_has_every_name_and_no_knob_is_called_like_one():
         "k": 128,
         "cache_bytes": 50 << 20,
         "sm_count": 132,
-    } | dict.fromkeys(("threads", "l2_bytes", "has_avx2", "has_avx512"), 0)
+    } | dict.fromkeys(("threads", "l2_bytes", "has_avx2", "has_avx512", "has_avx512_bf16"), 0)
     for space in SPACES:
         assert not set(NAMES) & set(space.parameters)

@@ -12,12 +12,18 @@ from humming.spec.config import FAMILIES, KernelConfig
 from humming.spec.device import Device
 from humming.spec.layouts import CPU_LAYOUT
 from humming.spec.legality import cpu, dequantize, skinny
-from humming.spec.legality.cpu import CPU_FORMATS, CPU_MAX_ACCUMULATORS
+from humming.spec.legality.cpu import (
+    CPU_ACTIVATIONS,
+    CPU_FORMATS,
+    CPU_MAX_ACCUMULATORS,
+    takes_activations,
+)
 from humming.spec.legality.rule import Rule, Violation
 from humming.spec.legality.skinny import skinny_block_rows, skinny_smem_bytes
 from humming.spec.problem import Problem
 
 __all__ = [
+    "CPU_ACTIVATIONS",
     "CPU_FORMATS",
     "CPU_LAYOUT",
     "CPU_MAX_ACCUMULATORS",
@@ -30,6 +36,7 @@ __all__ = [
     "problem_violations",
     "skinny_block_rows",
     "skinny_smem_bytes",
+    "takes_activations",
 ]
 
 RULES: tuple[Rule, ...] = (*cpu.RULES, *skinny.RULES, *dequantize.RULES)

@@ -10,9 +10,11 @@ from humming.spec.legality.rule import Rule, config_rule, problem_rule
 from humming.spec.problem import Problem
 
 CPU_FORMATS = LAYOUTS[CPU_LAYOUT].formats
-CPU_MAX_ACCUMULATORS = {"generic": 6, "avx2": 6, "avx512": 28}
+CPU_MAX_ACCUMULATORS = {"generic": 6, "avx2": 6, "avx512": 28, "avx512_bf16": 28}
 """Code path -> 16-float accumulators that its register file holds beside operands (32 zmm, or 16
 ymm taken in pairs)."""
+CPU_ACTIVATIONS = {"avx512_bf16": ("bf16",)}
+"""Code path -> the activation types that it multiplies exactly; all where it is not named."""
 
 
 def _problem(
@@ -72,6 +74,15 @@ RULES: tuple[Rule, ...] = (
         "cpu_code_path",
         lambda c, p, d: c.code_path in CODE_PATH_FLAGS and d.supports(c.code_path),
         lambda c, p, d: f"code_path '{c.code_path}' needs CPU flags that '{d.name}' lacks",
+    ),
+    _config(
+        "cpu_bf16_activations",
+        lambda c, p, d: takes_activations(c.code_path, p.activation_dtype),
+        lambda c, p, d: (
+            f"code_path '{c.code_path}' takes bf16 activations, as others are not exact in bf16, "
+            f"but got {p.activation_dtype}; use code_path avx512"
+        ),
+        static=True,
     ),
     _config(
         "cpu_block_m_range",
@@ -147,3 +158,8 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
 )
+
+
+def takes_activations(code_path: str, activation_dtype: str) -> bool:
+    """Whether `code_path` multiplies activations of this type without rounding them first."""
+    return activation_dtype in CPU_ACTIVATIONS.get(code_path, (activation_dtype,))

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "humming/args.h"
+#include "humming/mainloop/tiny_rows.h"
 
 namespace humming {
 
@@ -36,6 +37,9 @@ Status gemm(const GemmArgs& a) {
                                              workspace, workers);
   Mainloop<Config>::run(x, w, out, workspace + Activation<Config>::workspace_floats(a.m, a.k),
                         workers);
+  if constexpr (Config::Product::flushes_denormals) {
+    redo_tiny_rows<In>((const uint16_t*)a.x, a.ldx, w, out, workers);
+  }
   return kOk;
 }
 

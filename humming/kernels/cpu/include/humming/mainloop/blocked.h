@@ -1,10 +1,11 @@
 // The mainloop for large m: a tile of w is dequantized into cache once and used by many rows of
 //   x. It only orders named steps.
 // Run by all threads; a part is a range of n blocks and of m blocks.
-// Reads packed weights and interleaved x -> fp32 tile of w [block_k][block_n] and sums [m
-//   blocks][block_m][block_n] in the part's share of the workspace -> the output.
-// Technique: register tiles over a packed tile, as in GotoBLAS; sums stay in fp32 from one k
-//   block to the next.
+// Reads packed weights and interleaved x -> tile of unscaled w [block_k /
+//   term_columns][block_n] and sums [m blocks][block_m][block_n] in the part's share of the
+//   workspace -> the output.
+// Technique: register tiles over a packed tile, as in GotoBLAS; sums stay in fp32 from one group
+//   to the next, each scaled once.
 #pragma once
 
 #include "humming/epilogue/output.h"
@@ -16,6 +17,8 @@ namespace humming {
 template <class Config>
 struct Mainloop {
   static_assert(check_legality<Config>(), "legal");
+  using Product = typename Config::Product;
+  using Factor = typename Product::Factor;
   static constexpr int block_m = Config::block_m;
   static constexpr int block_n = Config::block_n;
   static constexpr int block_k = Config::block_k;
@@ -24,7 +27,7 @@ struct Mainloop {
   // m blocks that share a dequantized tile: enough to hide its cost, few enough for their sums to
   // stay in the L2 cache.
   static constexpr int64_t kBlocksAtOnce = ceil_div(256, block_m);
-  static constexpr int64_t kTileFloats = block_k * block_n;
+  static constexpr int64_t kTileFactors = block_k / Product::term_columns * block_n;
 
   static int64_t workspace_floats(int64_t m, int64_t n, int64_t k, int64_t threads) {
     return Activation<Config>::workspace_floats(m, k) +
@@ -37,11 +40,11 @@ struct Mainloop {
     const Parts parts(out.m, w.n, workers.threads);
     workers.run(parts.count(), [&](int64_t part) {
       const Range m_blocks = parts.m_blocks(part), n_blocks = parts.n_blocks(part);
-      float* tile = workspace + part * part_floats(out.m);
+      float* sums = workspace + part * part_floats(out.m);
       for (int64_t first = m_blocks.begin; first < m_blocks.end; first += kBlocksAtOnce) {
         const Range some = {first, least(first + kBlocksAtOnce, m_blocks.end)};
         for (int64_t n_block = n_blocks.begin; n_block < n_blocks.end; ++n_block) {
-          multiply_block(x, w, out, some, n_block, tile, tile + kTileFloats);
+          multiply_block(x, w, out, some, n_block, (Factor*)sums, sums + kTileFactors);
         }
       }
     });
@@ -64,19 +67,24 @@ struct Mainloop {
   };
 
   static int64_t part_floats(int64_t m) {
-    return kTileFloats + least(ceil_div(m, block_m), kBlocksAtOnce) * block_m * block_n;
+    return kTileFactors + least(ceil_div(m, block_m), kBlocksAtOnce) * block_m * block_n;
   }
 
   template <class Out>
   static void multiply_block(const Activation<Config>& x, const PackedWeight& w, const Out& out,
-                             Range m_blocks, int64_t n_block, float* tile, float* sums) {
+                             Range m_blocks, int64_t n_block, Factor* tile, float* sums) {
+    const float* scales[tile_panels];
+    for (int p = 0; p < tile_panels; ++p) scales[p] = w.panel_scales(n_block * tile_panels + p);
     for (int64_t first_k = 0; first_k < w.k; first_k += block_k) {
       const int64_t columns = least(block_k, w.k - first_k);
       dequantize_tile(w, n_block * tile_panels, first_k, columns, tile);
       for (int64_t m_block = m_blocks.begin; m_block < m_blocks.end; ++m_block) {
         float* block_sums = sums + (m_block - m_blocks.begin) * block_m * block_n;
-        multiply_tile(x.block(m_block) + first_k * block_m, tile, columns, first_k == 0,
-                      block_sums);
+        for (int64_t k = 0; k < columns; k += kGroupColumns) {
+          multiply_group(x.block(m_block, first_k + k), tile + k / Product::term_columns * block_n,
+                         least(kGroupColumns, columns - k) / Product::term_columns, scales,
+                         (first_k + k) / kGroupColumns, block_sums);
+        }
       }
     }
     for (int64_t m_block = m_blocks.begin; m_block < m_blocks.end; ++m_block) {
@@ -90,41 +98,45 @@ struct Mainloop {
     }
   }
 
-  // tile [columns][block_n] = codes times scales
+  // tile [columns / term_columns][block_n] = codes as numbers, without their scales
   static void dequantize_tile(const PackedWeight& w, int64_t first_panel, int64_t first_k,
-                              int64_t columns, float* tile) {
+                              int64_t columns, Factor* tile) {
+    constexpr int step_terms = kStepColumns / Product::term_columns;
     for (int p = 0; p < tile_panels; ++p) {
       const uint32_t* codes = w.panel_codes(first_panel + p) + first_k / kStepColumns * kLanes;
-      const float* scales = w.panel_scales(first_panel + p) + first_k / kGroupColumns * kLanes;
-      float* to = tile + p * kLanes;
-      for (int64_t k = 0; k < columns; k += kStepColumns) {
-        const Vec scale = load(scales + k / kGroupColumns * kLanes);
-        const Int4Step step = int4_step(load_codes(codes + k / kStepColumns * kLanes));
-        static_for<kStepColumns>(
-            [&](auto j) { store(to + (k + j) * block_n, mul(decode<j>(step), scale)); });
+      Factor* to = tile + p * kLanes;
+      for (int64_t s = 0; s < columns / kStepColumns; ++s) {
+        const auto step = Product::step(load_codes(codes + s * kLanes));
+        static_for<step_terms>([&](auto j) {
+          Product::store_values(to + (s * step_terms + j) * block_n,
+                                Product::template decode<j>(step));
+        });
       }
     }
   }
 
-  // sums [block_m][block_n] (+)= x [columns][block_m] times tile [columns][block_n]
-  static void multiply_tile(const float* x, const float* tile, int64_t columns, bool first,
-                            float* sums) {
+  // sums [block_m][block_n] (+)= x [terms][block_m] times tile [terms][block_n], scaled
+  static void multiply_group(const Factor* x, const Factor* tile, int64_t terms,
+                             const float* const (&scales)[tile_panels], int64_t group,
+                             float* sums) {
     Vec sum[block_m][tile_panels];
-    static_for<block_m>([&](auto row) {
+    static_for<block_m * tile_panels>([&](auto i) { (&sum[0][0])[i] = zero(); });
+    for (int64_t t = 0; t < terms; ++t) {
+      typename Product::Values values[tile_panels];
       static_for<tile_panels>(
-          [&](auto p) { sum[row][p] = first ? zero() : load(sums + row * block_n + p * kLanes); });
-    });
-    for (int64_t k = 0; k < columns; ++k) {
-      Vec value[tile_panels];
-      static_for<tile_panels>([&](auto p) { value[p] = load(tile + k * block_n + p * kLanes); });
+          [&](auto p) { values[p] = Product::load_values(tile + t * block_n + p * kLanes); });
       static_for<block_m>([&](auto row) {
-        const Vec factor = broadcast(x[k * block_m + row]);
-        static_for<tile_panels>([&](auto p) { sum[row][p] = fma(factor, value[p], sum[row][p]); });
+        const Factor factor = x[t * block_m + row];
+        static_for<tile_panels>(
+            [&](auto p) { sum[row][p] = Product::multiply_add(factor, values[p], sum[row][p]); });
       });
     }
-    static_for<block_m>([&](auto row) {
-      static_for<tile_panels>(
-          [&](auto p) { store(sums + row * block_n + p * kLanes, sum[row][p]); });
+    static_for<tile_panels>([&](auto p) {
+      const Vec scale = load(scales[p] + group * kLanes);
+      static_for<block_m>([&](auto row) {
+        float* to = sums + row * block_n + p * kLanes;
+        store(to, fma(sum[row][p], scale, group ? load(to) : zero()));
+      });
     });
   }
 };

@@ -4,11 +4,15 @@
 // Technique: none.
 #pragma once
 
+#include "humming/memory/element.h"
+
 namespace humming {
 
 template <class Config>
 constexpr bool check_legality() {
   using C = Config;
+  static_assert(!C::Product::takes_bf16_only || std::is_same_v<typename C::Activation, Bf16>,
+                "cpu_bf16_activations");
   static_assert(C::block_m >= 1 && C::block_m <= 16, "cpu_block_m_range");
   static_assert(C::block_n % 16 == 0 && C::block_n >= 16 && C::block_n <= 128,
                 "cpu_block_n_multiple");

@@ -16,12 +16,18 @@ namespace humming {
 template <class Config>
 struct Mainloop {
   static_assert(check_legality<Config>(), "legal");
+  using Product = typename Config::Product;
+  using Factor = typename Product::Factor;
+  static constexpr int step_terms = kStepColumns / Product::term_columns;
   static constexpr int block_m = Config::block_m;
   static constexpr int tile_panels = Config::block_n / kLanes;
   static constexpr int unroll = Config::unroll;
   static constexpr int split_k = Config::split_k;
   static constexpr int prefetch_steps = Config::prefetch_bytes / (kLanes * 4);
   static constexpr int kPartsPerThread = 4;  // evens out threads that are slowed by others
+  // m blocks that share a pass over the weights: enough to hide reading them, few enough for their
+  // rows of x to stay in cache.
+  static constexpr int64_t kBlocksAtOnce = ceil_div(128, block_m);
 
   struct Tile {
     float sums[block_m][tile_panels][kLanes];
@@ -46,8 +52,11 @@ struct Mainloop {
       const int64_t parts = least(n_blocks, shares);
       workers.run(parts, [&](int64_t part) {
         const Range range = piece(n_blocks, part, parts);
-        for (int64_t n_block = range.begin; n_block < range.end; ++n_block) {
-          whole_block(x, w, out, n_block);
+        for (int64_t first = 0; first * block_m < out.m; first += kBlocksAtOnce) {
+          const Range some = {first, least(first + kBlocksAtOnce, ceil_div(out.m, block_m))};
+          for (int64_t n_block = range.begin; n_block < range.end; ++n_block) {
+            whole_block(x, w, out, some, n_block);
+          }
         }
       });
     }
@@ -56,10 +65,10 @@ struct Mainloop {
  private:
   template <class Out>
   static void whole_block(const Activation<Config>& x, const PackedWeight& w, const Out& out,
-                          int64_t n_block) {
-    for (int64_t m_block = 0; m_block * block_m < out.m; ++m_block) {
+                          Range m_blocks, int64_t n_block) {
+    for (int64_t m_block = m_blocks.begin; m_block < m_blocks.end; ++m_block) {
       Tile tile;
-      accumulate(x.block(m_block), w, n_block * tile_panels, {0, w.groups()}, tile);
+      accumulate(x, m_block, w, n_block * tile_panels, {0, w.groups()}, tile);
       static_for<block_m>([&](auto row) {
         static_for<tile_panels>([&](auto p) {
           out.write(m_block * block_m + row, n_block * tile_panels + p, load(tile.sums[row][p]));
@@ -74,8 +83,7 @@ struct Mainloop {
     const int64_t columns = w.panels() * kLanes;
     for (int64_t m_block = 0; m_block * block_m < m; ++m_block) {
       Tile tile;
-      accumulate(x.block(m_block), w, n_block * tile_panels, piece(w.groups(), share, split_k),
-                 tile);
+      accumulate(x, m_block, w, n_block * tile_panels, piece(w.groups(), share, split_k), tile);
       for (int64_t row = 0; row < least(block_m, m - m_block * block_m); ++row) {
         for (int64_t p = 0; p < least(tile_panels, w.panels() - n_block * tile_panels); ++p) {
           store(partial + (share * m + m_block * block_m + row) * columns +
@@ -106,8 +114,8 @@ struct Mainloop {
   }
 
   // tile = x block times the columns of `groups` of tile_panels panels from first_panel on
-  static void accumulate(const float* x, const PackedWeight& w, int64_t first_panel, Range groups,
-                         Tile& tile) {
+  static void accumulate(const Activation<Config>& x, int64_t m_block, const PackedWeight& w,
+                         int64_t first_panel, Range groups, Tile& tile) {
     const uint32_t* codes[tile_panels];
     const float* scales[tile_panels];
     static_for<tile_panels>([&](auto p) {
@@ -115,7 +123,7 @@ struct Mainloop {
       scales[p] = w.panel_scales(first_panel + p) + groups.begin * kLanes;
       static_for<block_m>([&](auto row) { store(tile.sums[row][p], zero()); });
     });
-    x += groups.begin * kGroupColumns * block_m;
+    const Factor* factors = x.block(m_block, groups.begin * kGroupColumns);
     for (int64_t group = groups.begin; group < groups.end; ++group) {
       const int64_t steps = w.steps_in_group(group);
       // Past its end a panel's stream goes on in the tile after this one, tile_panels away.
@@ -125,27 +133,28 @@ struct Mainloop {
       Vec sums[unroll][block_m][tile_panels];
       static_for<unroll * block_m * tile_panels>([&](auto i) { (&sums[0][0][0])[i] = zero(); });
       for (int64_t s = 0; s < steps; ++s) {
-        Int4Step step[tile_panels];
+        typename Product::Step step[tile_panels];
         static_for<tile_panels>([&](auto p) {
-          step[p] = int4_step(load_codes(codes[p]));
+          step[p] = Product::step(load_codes(codes[p]));
           if constexpr (prefetch_steps > 0) prefetch(codes[p] + ahead);
           codes[p] += kLanes;
         });
-        multiply_step(x, step, sums);
-        x += kStepColumns * block_m;
+        multiply_step(factors, step, sums);
+        factors += step_terms * block_m;
       }
       add_group(scales, sums, tile);
     }
   }
 
-  static HUMMING_INLINE void multiply_step(const float* x, const Int4Step (&step)[tile_panels],
+  static HUMMING_INLINE void multiply_step(const Factor* factors,
+                                           const typename Product::Step (&step)[tile_panels],
                                            Vec (&sums)[unroll][block_m][tile_panels]) {
-    static_for<kStepColumns>([&](auto j) {
+    static_for<step_terms>([&](auto j) {
       static_for<tile_panels>([&](auto p) {
-        const Vec value = decode<j>(step[p]);
+        const auto values = Product::template decode<j>(step[p]);
         static_for<block_m>([&](auto row) {
           Vec& sum = sums[j % unroll][row][p];
-          sum = fma(broadcast(x[j * block_m + row]), value, sum);
+          sum = Product::multiply_add(factors[j * block_m + row], values, sum);
         });
       });
     });
