@@ -259,7 +259,7 @@ def packed_shapes(
 def run(
     x: torch.Tensor, plan: Plan, weight: PackedWeight, bias: torch.Tensor | None
 ) -> torch.Tensor:
-    """Runs `plan` on x of any leading dimensions and strides; `bias` is as `bias_for` makes it."""
+    """Runs `plan` on x of any leading dimensions and strides; `bias` is fp32 and contiguous."""
     k = weight.k
     rows = x if x.ndim == 2 else x.reshape(-1, k)
     row, step = rows.stride()
@@ -268,13 +268,6 @@ def run(
         rows = rows.clone(memory_format=torch.contiguous_format)
     out = plan.run(rows, weight, bias)
     return out if x.ndim == 2 else out.view(*x.shape[:-1], weight.n)
-
-
-def bias_for(layout: str, bias: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
-    """`bias` as the kernels read it: fp32 on the CPU, the activation's `dtype` on CUDA."""
-    if bias is None:
-        return None
-    return bias.to(torch.float32 if LAYOUTS[layout].kind == "cpu" else dtype).contiguous()
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -292,8 +285,9 @@ def _linear(
     weight = spec.weight(codes, scales)
     check_call(x, spec, bias)
     check_tensors(x, weight, bias)
-    plan = bound(spec, x.dtype, bias is not None, place_of(x.device))
-    return run(x, plan, weight, bias_for(spec.layout, bias, x.dtype))
+    if bias is not None:
+        bias = bias.to(torch.float32).contiguous()
+    return run(x, bound(spec, x.dtype, bias is not None, place_of(x.device)), weight, bias)
 
 
 def _linear_fake(

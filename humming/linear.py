@@ -18,7 +18,6 @@ from humming.errors import HummingError, LayoutError
 from humming.gemm import (
     NO_BACKWARD,
     LayerSpec,
-    bias_for,
     bind,
     bound,
     check_bias,
@@ -31,7 +30,6 @@ from humming.plan import Plan, place_of
 from humming.quantize.layout import PackedWeight, unpack
 from humming.quantize.tensor import QuantizedTensor, quantize
 from humming.spec.formats import QuantFormat
-from humming.spec.layouts import LAYOUTS
 from humming.state import (
     ACTIVATIONS,
     moved,
@@ -52,9 +50,9 @@ class HummingLinear(nn.Module):
     `state_dict` holds it in canonical form, the same on all devices: `codes` uint8 [n, k / 2] (two
     a byte, low nibble first), `scales` [n, groups], `bias` [n]. There is no backward.
 
-    On the CPU scales and bias keep their values whatever the layer's type, and x may be of any of
-    the three. On CUDA the layer is bf16 or fp16, x is of the layer's type, and converting or moving
-    the layer rounds scales and bias to it.
+    The bias is kept as fp32, which holds the other types exactly. On the CPU scales keep their
+    values whatever the layer's type, and x may be of any of the three. On CUDA the layer is bf16
+    or fp16, x is of the layer's type, and moving or converting the layer rounds the scales to it.
 
     Calls are served with torch's number of threads at the time of the call, or on CUDA's current
     stream. A layer binds to a tuned table at its first call or by `prepare`; records of another
@@ -187,9 +185,7 @@ class HummingLinear(nn.Module):
         """Takes over a weight packed for its device, and a bias that it shares with nobody."""
         table = self.spec.table if "spec" in self.__dict__ else None
         if bias is not None:
-            bias = bias_for(packed.layout, bias.detach().clone(), dtype)
-            if LAYOUTS[packed.layout].kind == "cuda":
-                self.bias_dtype = dtype
+            bias = bias.detach().to(torch.float32, copy=True).contiguous()
         wait_until_written(packed.codes)
         self.packed_codes, self.packed_scales, self.bias = packed.codes, packed.scales, bias
         self.dtype, self.spec = dtype, LayerSpec.of(packed, table)
@@ -218,7 +214,8 @@ class HummingLinear(nn.Module):
         check_tensors(x, weight, self.bias)
         plan = bound(self.spec, x.dtype, self.bias is not None, place_of(x.device))
         self._plans[x.dtype, torch.get_num_threads()] = plan
-        return run(x, plan, weight, bias_for(self.spec.layout, self.bias, x.dtype))
+        bias = None if self.bias is None else self.bias.to(torch.float32).contiguous()
+        return run(x, plan, weight, bias)
 
     def _apply(
         self,

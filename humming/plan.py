@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import warnings
 from bisect import bisect_right
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, Protocol
@@ -120,14 +119,6 @@ class Plan:
 
     def run(self, x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None) -> torch.Tensor:
         """`x[m, k] @ w[n, k].T + bias[n]` as [m, n] in x's dtype; x's rows may be strided."""
-        if self.gpu >= 0 and self.gpu != torch.cuda.current_device():
-            with torch.cuda.device(self.gpu):
-                return self._run(x, weight, bias)
-        return self._run(x, weight, bias)
-
-    def _run(
-        self, x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None
-    ) -> torch.Tensor:
         m, n = x.shape[0], weight.n
         out = x.new_empty(m, n)
         if m == 0:
@@ -141,7 +132,7 @@ class Plan:
             kernel.launch(x, weight, bias, out, scratch, self.threads)
         except LaunchError as error:
             self._refuse(bound.dispatches[index], error)
-            return self._run(x, weight, bias)
+            return self.run(x, weight, bias)
         return out
 
     def load_all(self, m: int | None = None) -> None:
@@ -150,10 +141,9 @@ class Plan:
             lookup(self.dispatches, m)  # raises where m is out of range
         if self.threads > 1:
             parallel_for_address()
-        with nullcontext() if self.gpu < 0 else torch.cuda.device(self.gpu):
-            self._load_all(m)
-
-    def _load_all(self, m: int | None) -> None:
+        if self.gpu >= 0:  # cuBLAS cannot be set up in a graph capture
+            with torch.cuda.device(self.gpu):
+                torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]
         index = 0
         while index < len(self._bound.lows):
             bound = self._bound
@@ -198,7 +188,11 @@ class Plan:
 
     def _require_no_capture(self, dispatch: Dispatch) -> None:
         """Compiling and loading are no part of a CUDA graph."""
-        if self.gpu >= 0 and torch.cuda.is_current_stream_capturing():
+        if self.gpu < 0:
+            return
+        with torch.cuda.device(self.gpu):
+            capturing = torch.cuda.is_current_stream_capturing()
+        if capturing:
             raise UsageError(
                 f"the kernel of m in [{dispatch.m_low}, {dispatch.m_high}) of "
                 f"{self.problem.format} n={self.problem.n} k={self.problem.k} must be loaded "
