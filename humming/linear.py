@@ -120,13 +120,14 @@ class HummingLinear(nn.Module):
         """[..., n] in x's dtype. Raises LayoutError where `x` does not fit or needs a gradient."""
         if torch.compiler.is_compiling():
             return self._through_op(x)
-        buffers, weight = self._buffers, self._weight
-        plan = self._plans.get((x.dtype, torch.get_num_threads()))
+        buffers, weight, shape = self._buffers, self._weight, x.shape
+        plan = self._plans.get((x.dtype, _num_threads()))
         if (
             plan is None
             or type(x) is not torch.Tensor
             or x.device != self._device
-            or x.shape[-1:] != self._k
+            or not shape
+            or shape[-1] != self._k
             or buffers["packed_codes"] is not weight.codes
             or buffers["packed_scales"] is not weight.scales
             or buffers["bias"] is not self._kept_bias
@@ -193,7 +194,7 @@ class HummingLinear(nn.Module):
 
     def _forget(self) -> None:
         """Derives anew what hangs on the buffers and the spec."""
-        self._k = (self.spec.k,)
+        self._k = self.spec.k
         self._device = self.packed_codes.device
         self.layer_text = self.spec.text
         self._plans: dict[tuple[torch.dtype, int], Plan] = {}
@@ -323,13 +324,18 @@ def prepare(
 
 
 _PLAIN = (torch.Tensor, nn.Parameter)
+_num_threads = torch.get_num_threads  # by these names for the sake of time
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._is_torch_function_mode_enabled
+_tracing = torch._C._get_tracing_state
+_transforms = torch._C._functorch.peek_interpreter_stack
 
 
 def _intercepted() -> bool:
     """Whether torch must see this call: a mode is active, or a function transform or trace."""
     return bool(
-        torch._C._len_torch_dispatch_stack()
-        or torch._C._is_torch_function_mode_enabled()
-        or torch._C._get_tracing_state() is not None
-        or torch._C._functorch.peek_interpreter_stack() is not None
+        _dispatch_modes()
+        or _function_modes()
+        or _tracing() is not None
+        or _transforms() is not None
     )

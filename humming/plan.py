@@ -37,6 +37,7 @@ from humming.spec.problem import Problem
 
 _REFUSALS = (CompileError, CompilerNotFoundError, KernelLoadError, LegalityError, OSError)
 _LOCK = threading.RLock()
+_MOST_CALLS = 4096
 
 
 class Place(NamedTuple):
@@ -94,6 +95,8 @@ class _Bound:
     lows: tuple[int, ...]
     dispatches: tuple[Dispatch, ...]
     kernels: list[Kernel | None]
+    calls: dict[int, tuple[int, Kernel, int]]
+    """m -> interval, kernel and bytes of workspace, of calls that were made before."""
 
 
 class Plan:
@@ -124,9 +127,7 @@ class Plan:
         if m == 0:
             return out
         bound = self._bound
-        index = bisect_right(bound.lows, m) - 1
-        kernel = bound.kernels[index] or self._load(bound, index)
-        nbytes = kernel.workspace_bytes(m, n, weight.k, self.threads)
+        index, kernel, nbytes = bound.calls.get(m) or self._call_of(bound, m)
         scratch = _WORKSPACE.of(nbytes) if self.gpu < 0 else _scratch_on_stream(x, nbytes)
         try:
             kernel.launch(x, weight, bias, out, scratch, self.threads)
@@ -165,7 +166,17 @@ class Plan:
 
     def _resolve(self) -> _Bound:
         dispatches = tuple(resolve(self.problem, self.identity, self.table, self._refused))
-        return _Bound(tuple(d.m_low for d in dispatches), dispatches, [None for _ in dispatches])
+        return _Bound(tuple(d.m_low for d in dispatches), dispatches, [None] * len(dispatches), {})
+
+    def _call_of(self, bound: _Bound, m: int) -> tuple[int, Kernel, int]:
+        """What a call of `m` rows takes, remembered in `bound` for the next one."""
+        index = bisect_right(bound.lows, m) - 1
+        kernel = bound.kernels[index] or self._load(bound, index)
+        if len(bound.calls) >= _MOST_CALLS:
+            bound.calls.clear()
+        nbytes = kernel.workspace_bytes(m, self.problem.n, self.problem.k, self.threads)
+        bound.calls[m] = call = (index, kernel, nbytes)
+        return call
 
     def _load(self, bound: _Bound, index: int) -> Kernel:
         """The kernel of an interval. A tuned config that cannot run here gives way, once warned."""
