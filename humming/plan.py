@@ -10,6 +10,8 @@ from __future__ import annotations
 import threading
 import warnings
 from bisect import bisect_right
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, Protocol
@@ -27,6 +29,7 @@ from humming.errors import (
     UsageError,
 )
 from humming.jit.cache import compiled
+from humming.jit.detect import available_threads
 from humming.jit.identity import here, serving_device, serving_device_of, serving_threads
 from humming.jit.load import load
 from humming.jit.pool import parallel_for_address
@@ -140,11 +143,13 @@ class Plan:
         """Compiles and loads the kernels of all intervals, or of the one that holds `m`."""
         if m is not None:
             lookup(self.dispatches, m)  # raises where m is out of range
+        self._require_no_capture(self.dispatches[0])
         if self.threads > 1:
             parallel_for_address()
         if self.gpu >= 0:  # cuBLAS cannot be set up in a graph capture
             with torch.cuda.device(self.gpu):
                 torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]
+        self._compile_all([d for d in self.dispatches if m is None or d.m_low <= m < d.m_high])
         index = 0
         while index < len(self._bound.lows):
             bound = self._bound
@@ -153,6 +158,18 @@ class Plan:
                 self._load(bound, index)
             # A refused config resolves anew: begin again, what is loaded is remembered.
             index = index + 1 if self._bound is bound else 0
+
+    def _compile_all(self, dispatches: list[Dispatch]) -> None:
+        """Fills the kernel cache in parallel; what fails, fails again where it is loaded."""
+
+        def one(dispatch: Dispatch) -> None:
+            with suppress(*_REFUSALS):
+                problem = self.problem.at(max(dispatch.m_low, 1))
+                compiled(dispatch.config, problem, self.identity.device)
+
+        if len(dispatches) > 1:  # each thread only waits for a compiler process
+            with ThreadPoolExecutor(available_threads(), "humming-compile") as pool:
+                list(pool.map(one, {d.config: d for d in dispatches}.values()))
 
     def describe(self) -> str:
         """Where the configs come from, for `print(layer)`."""
