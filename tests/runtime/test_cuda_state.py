@@ -76,6 +76,18 @@ def test_what_does_not_fit_gets_a_sentence():
             layer(x)
 
 
+def test_sizes_that_one_device_alone_takes():
+    model = nn.Sequential(nn.Linear(40, 36), nn.Linear(36, 64)).to("cuda", torch.bfloat16)
+    with pytest.warns(RuntimeWarning, match=r"1 \(k=36, k % 8 != 0\)"):
+        humming.convert(model)
+    layer, x = model[0], random(3, 40)
+    assert [type(m) for m in model] == [humming.HummingLinear, nn.Linear]
+    y = layer(x)
+    with pytest.raises(LayoutError, match="k % 32 == 0"):
+        layer.cpu()
+    assert torch.equal(layer(x), y)
+
+
 def test_memory_after_conversion_is_the_packed_weights():
     gc.collect()
     before = torch.cuda.memory_allocated()
