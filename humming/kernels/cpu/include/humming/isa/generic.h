@@ -25,23 +25,25 @@ struct Codes {
 
 constexpr int kMaxAccumulators = 6;
 
-template <class To, class From>
-HUMMING_INLINE To bit_cast(const From& from) {
-  static_assert(sizeof(To) == sizeof(From), "bit_cast keeps the size");
-  To to;
-  std::memcpy(&to, &from, sizeof(To));
-  return to;
-}
-
 template <class F>
 HUMMING_INLINE Vec each_part(F&& part) {
   return {{part(0), part(1), part(2), part(3)}};
 }
 
-HUMMING_INLINE Vec load(const float* from) { return bit_cast<Vec>(*(const float (*)[16])from); }
+template <class To, class From>
+HUMMING_INLINE To load_part(const From* from) {
+  To to;
+  std::memcpy(&to, from, sizeof(To));
+  return to;
+}
+// By parts: a copy of all 64 bytes would go through the stack.
+HUMMING_INLINE Vec load(const float* from) {
+  return each_part([&](int i) { return load_part<Float4>(from + 4 * i); });
+}
 HUMMING_INLINE void store(float* to, Vec v) { std::memcpy(to, &v, sizeof(v)); }
 HUMMING_INLINE Codes load_codes(const uint32_t* from) {
-  return bit_cast<Codes>(*(const uint32_t (*)[16])from);
+  return {{load_part<Uint4>(from), load_part<Uint4>(from + 4), load_part<Uint4>(from + 8),
+           load_part<Uint4>(from + 12)}};
 }
 HUMMING_INLINE Vec broadcast(float value) {
   return each_part([&](int) { return Float4{value, value, value, value}; });

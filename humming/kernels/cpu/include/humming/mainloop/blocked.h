@@ -120,7 +120,8 @@ struct Mainloop {
                              const float* const (&scales)[tile_panels], int64_t group,
                              float* sums) {
     Vec sum[block_m][tile_panels];
-    static_for<block_m * tile_panels>([&](auto i) { (&sum[0][0])[i] = zero(); });
+    static_for<block_m>(
+        [&](auto row) { static_for<tile_panels>([&](auto p) { sum[row][p] = zero(); }); });
     for (int64_t t = 0; t < terms; ++t) {
       typename Product::Values values[tile_panels];
       static_for<tile_panels>(
