@@ -70,10 +70,17 @@ def serving_device(threads: int | None = None) -> Device:
 def serving_device_of(device: torch.device) -> Device:
     """What serves tensors on `device`, a CPU or CUDA one; without an index it is the current GPU.
 
-    Raises UsageError where there is no such GPU.
+    Raises UsageError where there is no such GPU, CompilerNotFoundError without cuda-python.
     """
     if device.type == "cpu":
         return serving_device()
+    try:
+        import cuda.bindings  # noqa: F401
+    except ImportError as error:
+        raise CompilerNotFoundError(
+            "kernels for CUDA need cuda-python, but it is not installed; "
+            "install it with `pip install humming-tune[cu13]` (or [cu12])"
+        ) from error
     index = torch.cuda.current_device() if device.index is None else device.index
     return find_device(f"cuda:{index}")
 

@@ -4,6 +4,7 @@ types, families, sentences. On a GPU: test_cuda_linear.
 
 import copy
 import pickle
+import sys
 from dataclasses import replace
 
 import pytest
@@ -15,8 +16,10 @@ from torch import nn
 import humming
 from humming.dispatch.dispatcher import lookup, resolve
 from humming.dispatch.intervals import Interval, TableEntry, TunedTable, serve_intervals
-from humming.errors import LayoutError, LegalityError
+from humming.errors import CompilerNotFoundError, LayoutError, LegalityError
 from humming.gemm import LayerSpec, packed_shapes, through_op
+from humming.jit import nvrtc
+from humming.jit.cache import compiled
 from humming.jit.identity import here, serving_device, serving_device_of
 from humming.quantize import pack, unpack
 from humming.reference import error_bound, matmul_float64
@@ -201,3 +204,19 @@ def test_the_identity_names_the_compiler_of_the_device():
     assert here().compiler != "nvrtc"
     assert here().driver == ""
     assert serving_device_of(torch.device("cpu")) == serving_device()
+
+
+def test_without_nvrtc_a_cached_kernel_serves_and_nothing_else(monkeypatch, tmp_path):
+    monkeypatch.setenv("HUMMING_CACHE", str(tmp_path))
+    found = compiled(DEQUANTIZE, PROBLEM.at(64), H200)
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    nvrtc._nvrtc.cache_clear()
+    try:
+        assert compiled(DEQUANTIZE, PROBLEM.at(64), H200).path == found.path
+        with pytest.raises(CompilerNotFoundError, match="no NVRTC found; install it with"):
+            compiled(SKINNY, PROBLEM.at(1), H200)
+        assert here(H200).compiler_version == ""
+        with pytest.raises(CompilerNotFoundError, match="need cuda-python"):
+            serving_device_of(torch.device("cuda", 0))
+    finally:
+        nvrtc._nvrtc.cache_clear()
