@@ -18,7 +18,7 @@ import torch
 
 from humming.dispatch.intervals import TunedTable
 from humming.dispatch.sources import load_table, locate
-from humming.errors import LayoutError, TableError
+from humming.errors import HummingError, LayoutError
 from humming.plan import Place, Plan, place_of
 from humming.quantize.layout import PackedWeight
 from humming.quantize.tensor import QuantizedTensor
@@ -79,8 +79,8 @@ _plans_lock = threading.Lock()
 def bound(spec: LayerSpec, dtype: torch.dtype, bias: bool, place: Place) -> Plan:
     """The plan by which `spec` serves activations of `dtype` at `place`, bound at the first asking.
 
-    One for all layers of a shape. A named table that is gone, or a default one that is damaged,
-    costs a warning, not the service: the heuristic serves.
+    One for all layers of a shape. A named table that is gone, a default one that is damaged, or a
+    database that cannot be asked, costs a warning, not the service: the heuristic serves.
     """
     key = (spec, dtype, bias, place)
     plan = _plans.get(key)
@@ -88,7 +88,7 @@ def bound(spec: LayerSpec, dtype: torch.dtype, bias: bool, place: Place) -> Plan
         return plan
     try:
         table = load_table(spec.table)
-    except TableError as error:
+    except HummingError as error:
         warnings.warn(f"{error}; the heuristic serves instead", RuntimeWarning, stacklevel=3)
         table = None
     return _bind(key, table)

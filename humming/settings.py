@@ -3,10 +3,14 @@ folder."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import platformdirs
+
+DEFAULT_DATABASE = "humming.db"
 
 
 def cache_dir() -> Path:
@@ -23,16 +27,33 @@ def data_dir() -> Path:
 def database_url(explicit: str | None = None) -> str:
     """`explicit`, else HUMMING_DB, else SQLite in the data folder. A bare path becomes a sqlite
     URL."""
-    value = explicit or os.environ.get("HUMMING_DB") or str(data_dir() / "humming.db")
+    value = explicit or os.environ.get("HUMMING_DB") or str(data_dir() / DEFAULT_DATABASE)
     return value if "://" in value else f"sqlite:///{_path(value).absolute()}"
 
 
 def tables_dir(database: str | None = None) -> Path:
-    """Folder of tuned tables: beside an SQLite database, else in the data folder."""
+    """Folder of the tuned tables of a database, its alone.
+
+    `tables` in the data folder for the default database, `<file>.tables` beside another SQLite file,
+    and for a server a folder of the data folder's that is named by the URL without its password.
+    """
     url = database_url(database)
-    if url.startswith("sqlite:///"):
-        return Path(url.removeprefix("sqlite:///")).parent / "tables"
-    return data_dir() / "tables"
+    if not url.startswith("sqlite:///"):
+        return data_dir() / "tables" / _without_password(url)
+    file = Path(url.removeprefix("sqlite:///"))
+    if file == (data_dir() / DEFAULT_DATABASE).absolute():
+        return data_dir() / "tables"
+    return file.with_name(f"{file.name}.tables")
+
+
+def _without_password(url: str) -> str:
+    """A file name that tells databases apart and no secrets."""
+    try:
+        parts = urlsplit(url)
+        place = f"{parts.username or ''}@{parts.hostname or ''}:{parts.port or ''}{parts.path}"
+    except ValueError:
+        place = url.rpartition("@")[2]
+    return hashlib.sha256(place.encode()).hexdigest()[:32]
 
 
 def _folder(variable: str) -> Path | None:

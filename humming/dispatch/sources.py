@@ -7,6 +7,7 @@ point group `humming.tables`, which whoever owns the database registers.
 from __future__ import annotations
 
 import os
+import warnings
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -26,7 +27,8 @@ def load_table(table: str | Path | TunedTable | None = None) -> TunedTable | Non
 
     A file; a folder of generations; a database URL or SQLite file (its tables lie beside it); None
     for the database of HUMMING_DB, else the data folder. Read again only when the file changed.
-    Raises TableError where a named file or the current generation is absent or damaged.
+    While a server is away its last table serves, with a warning. Raises TableError where what is
+    named, or the current generation, is absent or damaged.
     """
     if isinstance(table, TunedTable):
         return table
@@ -47,11 +49,30 @@ def locate(table: str | os.PathLike[str] | None = None) -> Path | None:
     name = None if table is None else os.fspath(table)
     if name is not None and "://" not in name and not name.endswith(_DATABASE_SUFFIXES):
         path = Path(name).expanduser()
-        return current_path(path) if path.is_dir() else path
+        return _named(current_path(path), path) if path.is_dir() else path
     url = settings.database_url(name)
     if url.startswith("sqlite:"):
-        return current_path(settings.tables_dir(url))
-    return _ask_entry_point(url)
+        folder = settings.tables_dir(url)
+        found = current_path(folder)
+        return found if name is None else _named(found, folder)
+    try:
+        return _ask_entry_point(url)
+    except HummingError as error:
+        last = current_path(settings.tables_dir(url))
+        if last is None:
+            raise
+        warnings.warn(f"{error}; its last table serves", RuntimeWarning, stacklevel=3)
+        return last
+
+
+def _named(found: Path | None, folder: Path) -> Path:
+    """What the user named must be there: a mistyped name may not mean the heuristic in silence."""
+    if found is None:
+        raise TableError(
+            f"a named table must exist, but '{folder}' holds none; tune with humming-tune --db, or "
+            "name the database or table file"
+        )
+    return found
 
 
 def _ask_entry_point(url: str) -> Path | None:

@@ -7,6 +7,7 @@ import pytest
 from humming.dispatch.sources import load_table, locate
 from humming.dispatch.tables import write_generation
 from humming.errors import TableError
+from humming.settings import tables_dir
 
 
 def test_nothing_tuned_is_no_table(tmp_path, monkeypatch):
@@ -31,7 +32,7 @@ def test_the_data_folder_a_database_a_folder_and_a_file_name_one_table(tmp_path,
 
 
 def test_the_database_variable_decides(tmp_path, monkeypatch):
-    table = write_generation([], tmp_path / "elsewhere" / "tables")
+    table = write_generation([], tmp_path / "elsewhere" / "fleet.db.tables")
     monkeypatch.setenv("HUMMING_DB", f"sqlite:///{tmp_path}/elsewhere/fleet.db")
     assert load_table() == table
 
@@ -50,6 +51,30 @@ def test_an_unchanged_file_is_read_once_and_a_changed_one_again(tmp_path):
 def test_a_missing_file_says_so(tmp_path):
     with pytest.raises(TableError, match=r"absent\.json' cannot be read"):
         load_table(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize("name", ["typo.db", "", "sqlite:////no/such/place/x.db"])
+def test_a_named_place_without_tables_says_so(tmp_path, name):
+    with pytest.raises(TableError, match="a named table must exist"):
+        load_table(name if "://" in name else tmp_path / name)
+
+
+def test_two_databases_of_one_folder_keep_their_own_tables(tmp_path):
+    write_generation([], tmp_path / "x.db.tables")
+    assert load_table(tmp_path / "x.db") is not None
+    with pytest.raises(TableError):
+        load_table(tmp_path / "y.db")
+
+
+def test_the_last_table_serves_while_the_server_is_away(tmp_path, monkeypatch):
+    monkeypatch.setenv("HUMMING_DATA", str(tmp_path))
+    url = "postgresql://someone:secret@127.0.0.1:1/fleet"
+    table = write_generation([], tables_dir(url))
+    assert "secret" not in str(tables_dir(url))
+    with pytest.warns(RuntimeWarning, match="its last table serves"):
+        assert load_table(url) == table
+    assert tables_dir(url) == tables_dir(url.replace("secret", "other"))
+    assert tables_dir(url) != tables_dir(url.replace("fleet", "other"))
 
 
 def test_an_unknown_database_never_shows_its_password():

@@ -71,7 +71,7 @@ def test_a_model_is_tuned_once_then_found_settled(model, tmp_path):
         assert row["source"] in ("tuned", "heuristic")
         assert row["us"] <= row["heuristic_us"]
     assert 0 < first["ms_per_token"]["tuned"] <= first["ms_per_token"]["heuristic"]
-    table = current_table(tmp_path / "tables")
+    table = current_table(tmp_path / "tuning.db.tables")
     assert table is not None and len(table.entries) == 4
     assert str(table.path) == first["table"]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from humming.dispatch.tables import write_generation
 from humming.settings import tables_dir
-from humming.spec.canonical import content_hash
 from tuner.store import migrate
 from tuner.store.open import open_store
 
@@ -16,13 +15,9 @@ from tuner.store.open import open_store
 def resolve(url: str) -> Path | None:
     """The tuned table of the database at `url`, written as a generation file; None where nothing
     is tuned yet. A role that can only read is enough. Raises StoreError.
-
-    Each database has its own folder below `tables_dir(url)`, so that none takes another's
-    `current`.
     """
     if migrate.revision(url) is None:
         return None
     with open_store(url, write=False) as store:
         found = store.table_entries()
-        folder = tables_dir(url) / content_hash(store.shown)
-    return write_generation(found, folder).path if found else None
+    return write_generation(found, tables_dir(url)).path if found else None
