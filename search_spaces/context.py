@@ -33,6 +33,11 @@ def _has(code_path: str) -> ContextName:
     )
 
 
+def _capability(device: Device) -> int:
+    major, minor = device.compute_capability or (0, 0)
+    return 10 * major + minor
+
+
 NAMES: dict[str, ContextName] = {
     "m": ContextName("tokens: rows of x", lambda p, _: p.m),
     "n": ContextName("out_features: rows of w", lambda p, _: p.n),
@@ -47,6 +52,10 @@ NAMES: dict[str, ContextName] = {
         "L2 cache of one CPU core in bytes; 0 if unknown", lambda _, d: d.l2_bytes_per_core or 0
     ),
     "sm_count": ContextName("multiprocessors of a GPU; 0 on a CPU", lambda _, d: d.sm_count or 0),
+    "capability": ContextName(
+        "compute capability of a GPU times ten, 90 for 9.0; 0 on a CPU",
+        lambda _, d: _capability(d),
+    ),
     "has_avx2": _has("avx2"),
     "has_avx512": _has("avx512"),
     "has_avx512_bf16": _has("avx512_bf16"),

@@ -106,6 +106,8 @@ def test_context_has_every_name_and_no_knob_is_called_like_one():
         "k": 128,
         "cache_bytes": 50 << 20,
         "sm_count": 132,
-    } | dict.fromkeys(("threads", "l2_bytes", "has_avx2", "has_avx512", "has_avx512_bf16"), 0)
+    } | dict.fromkeys(
+        ("threads", "l2_bytes", "capability", "has_avx2", "has_avx512", "has_avx512_bf16"), 0
+    )
     for space in SPACES:
         assert not set(NAMES) & set(space.parameters)

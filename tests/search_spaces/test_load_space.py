@@ -154,12 +154,18 @@ def test_a_file_or_folder_that_cannot_be_read_is_named(tmp_path):
 
 
 def test_a_folder_adds_to_the_built_in_spaces_and_replaces_by_name(tmp_path):
-    assert [space.path for space in load_spaces()] == ["spaces/cpu.yaml"]
+    built_in = [f"spaces/{name}.yaml" for name in ("cpu", "dequantize", "skinny")]
+    assert [space.path for space in load_spaces()] == built_in
     _write(tmp_path, SMALL, "extra.yaml")
-    assert [space.name for space in load_spaces(tmp_path)] == ["cpu", "extra"]
+    assert [space.name for space in load_spaces(tmp_path)] == [
+        "cpu",
+        "dequantize",
+        "extra",
+        "skinny",
+    ]
     mine = _write(tmp_path, SMALL)
     spaces = load_spaces(tmp_path)
-    assert [space.name for space in spaces] == ["cpu", "extra"]
+    assert [space.name for space in spaces] == ["cpu", "dequantize", "extra", "skinny"]
     assert spaces[0].path == str(mine)
     _write(tmp_path, SMALL, "cpu.yml")
     with pytest.raises(SpaceError, match="two files name a space 'cpu'"):

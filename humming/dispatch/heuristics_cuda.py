@@ -1,0 +1,172 @@
+"""The config that serves on a GPU where nothing was measured: legal for every m, n, k and GPU.
+
+Measured on an H200 with cold weights, bf16; another GPU is what tuning is for. CPUs are
+heuristics_cpu.py; tuned configs are tables.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from humming.spec.config import DequantizeConfig, KernelConfig, SkinnyConfig
+from humming.spec.device import Device
+from humming.spec.legality import config_violations
+from humming.spec.problem import M_END, Problem
+
+BLOCK_M_STEPS = ((0, 1), (2, 8), (9, 16), (17, 24), (25, 32), (33, 24), (49, 32), (65, 0))
+"""(first m, rows of x a pass) of each interval; 0 rows stand for the family dequantize.
+
+Two passes of skinny cost less than torch's matmul on 16-bit weights alone, before any dequantizing.
+"""
+
+_GROUP = 128
+_PIECE = 1.0  # cost of reading and multiplying 16 rows of w by one group of k: the unit
+_GROUP_COST = 1.0  # of a group besides, such as its barrier
+_X_ROW_COST = 0.09  # of a row of x in a group
+_CLUSTER_FACTOR = 1.13  # of meeting in a cluster, and of launching blocks by clusters
+_SHORT = 128  # pieces that a multiprocessor reads in a kernel that is over soon
+_LEAST_SHARE = 8  # groups that a block must have where a cluster shares k
+_LARGE_CLUSTERS = 0.9  # part of the multiprocessors that clusters of four can occupy at once
+_DEQUANTIZE = DequantizeConfig(warps=8, unroll=2, panel_n=0)
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """What a block has of n and k: rows of w, and how many blocks share its k."""
+
+    tiles_n: int
+    split_k: int
+    groups: int  # of k, for the block
+    waves: int  # blocks that a multiprocessor gets, one after another or at once
+
+
+def heuristic(problem: Problem, device: Device) -> KernelConfig:
+    """The default config of `problem` (its m counts) on the GPU `device`; see heuristics.py."""
+    block_m = [rows for low, rows in BLOCK_M_STEPS if low <= problem.m][-1]
+    if block_m:
+        for config in _skinny(problem, device, block_m):
+            if not config_violations(config, problem, device):
+                return config
+    return _DEQUANTIZE
+
+
+def heuristic_intervals(problem: Problem, device: Device) -> list[tuple[int, int, KernelConfig]]:
+    """`(m_low, m_high, config)` over [0, 2**31) without gaps; neighbours differ."""
+    intervals: list[tuple[int, int, KernelConfig]] = []
+    for low, high in pairwise([*(low for low, _ in BLOCK_M_STEPS), M_END]):
+        config = heuristic(problem.at(low), device)
+        if intervals and intervals[-1][2] == config:
+            low = intervals.pop()[0]
+        intervals.append((low, high, config))
+    return intervals
+
+
+def _skinny(problem: Problem, device: Device, block_m: int) -> Iterator[SkinnyConfig]:
+    """Skinny configs from the best guess down to what every GPU can run."""
+    capability = device.compute_capability or (0, 0)
+    warpgroup = capability == (9, 0) and block_m > 16
+    tile = _tile(problem, device, block_m, warpgroup)
+    if capability == (9, 0) and block_m == 16 and (tile.groups < 16 or tile.waves > 1):
+        warpgroup, tile = True, _tile(problem, device, block_m, True)
+    best = (_wgmma if warpgroup else _mma)(problem, block_m, tile)
+    if capability < (9, 0):
+        best = replace(best, dependent_launch=0)
+    if capability < (8, 0):
+        best = _in_registers(replace(best, warps=min(best.warps, 8), blocks_per_sm=1))
+    yield best
+    for stages in (3, 2, 1):
+        if stages < best.num_stages:
+            yield replace(best, num_stages=stages, blocks_per_sm=1)
+    small = _in_registers(replace(best, tiles_n=min(best.tiles_n, 4), x_stages=1, warpgroup=0))
+    for warps in (8, 4, 2, 1):
+        yield replace(small, warps=min(warps, best.warps))
+    yield replace(small, warps=1, tiles_n=16 if problem.n > 1 << 16 else 1, split_k=1)
+
+
+def _tile(problem: Problem, device: Device, block_m: int, warpgroup: bool) -> _Tile:
+    """The tile by which the busiest multiprocessor has the least to do."""
+    sms = device.sm_count or 1
+    rows = 64 if warpgroup else 16
+    row_tiles, groups = -(-problem.n // rows), -(-problem.k // _GROUP)
+    # Registers: accumulators are tiles_n x block_m / 8 fragments, next to fragments of x.
+    most = 7 if warpgroup else {1: 8, 8: 14, 16: 12, 24: 6, 32: 4}[block_m]
+    if (device.compute_capability or (0, 0)) < (8, 0):  # weights are held in registers too
+        most = {1: 7, 8: 6, 16: 5, 24: 3, 32: 2}[block_m]
+    most = min(most, row_tiles)
+    splits = [1]
+    if (device.compute_capability or (0, 0)) >= (9, 0):
+        splits = [1, 2, 4] if warpgroup else [1, 2]
+
+    def cost(tiles_n: int, split_k: int) -> float:
+        blocks = -(-row_tiles // tiles_n) * split_k
+        room = sms * _LARGE_CLUSTERS if split_k > 2 else sms
+        share = -(-groups // split_k)
+        of_group = _PIECE * tiles_n * (rows // 16) + _GROUP_COST + _X_ROW_COST * block_m
+        waves = -(-blocks // max(1, int(room)))
+        return waves * share * of_group * (_CLUSTER_FACTOR if split_k > 1 else 1)
+
+    splits = [s for s in splits if s == 1 or groups >= s * _LEAST_SHARE]
+    choices = [(t, s) for s in splits for t in range(1, most + 1)]
+    tiles_n, split_k = min(choices, key=lambda choice: cost(*choice))
+    waves = -(-(-(-row_tiles // tiles_n) * split_k) // sms)
+    return _Tile(tiles_n, split_k, -(-groups // split_k), waves)
+
+
+def _mma(problem: Problem, block_m: int, tile: _Tile) -> SkinnyConfig:
+    """Products of a warp: some groups of k for each warp, and enough weights in flight."""
+    # A short kernel gains by finding room beside the one before it, which is about to end.
+    short = block_m <= 8 and tile.waves * tile.groups * tile.tiles_n <= _SHORT
+    warps = 8 if tile.groups > 8 else 4
+    if tile.groups >= 32 and tile.waves == 1 and not short and (block_m == 1 or tile.tiles_n > 12):
+        warps = 16
+    even = tile.tiles_n % 2 == 0 and tile.tiles_n * warps <= 200  # else registers spill
+    stages = 3 if even and (block_m <= 8 or warps == 16) else 4
+    if warps == 16 and tile.tiles_n % 2:
+        stages = 3
+    groups_of_warp = -(-tile.groups // warps)
+    config = SkinnyConfig(
+        block_m=block_m,
+        tiles_n=tile.tiles_n,
+        warps=warps,
+        split_k=tile.split_k,
+        num_stages=min(stages, groups_of_warp * tile.tiles_n // (2 if even else 1)),
+        stage_tiles=2 if even else 1,
+        x_stages=1 if block_m > 16 else min(2, groups_of_warp),
+        blocks_per_sm=2 if short else 1,
+        dependent_launch=1,
+        warpgroup=0,
+        exact_codes=0,
+    )
+    # bf16 leaves registers for eight row tiles, or for seven beside two columns of fragments of x.
+    held = problem.activation_dtype == "bf16" and tile.tiles_n <= (8 if block_m == 8 else 7)
+    if held and 1 < block_m <= 16 and warps == 8 and not short:
+        return _in_registers(config)
+    return config
+
+
+def _wgmma(_: Problem, block_m: int, tile: _Tile) -> SkinnyConfig:
+    """Products of warpgroups: as many as registers allow."""
+    warps = 8
+    if tile.tiles_n <= 2 and tile.groups >= 24:
+        warps = 16 if tile.tiles_n == 1 else 12
+    even = tile.tiles_n in (2, 4)  # six would spill
+    return SkinnyConfig(
+        block_m=block_m,
+        tiles_n=tile.tiles_n,
+        warps=warps,
+        split_k=tile.split_k,
+        num_stages=2 if even else (3 if warps > 8 else 4),
+        stage_tiles=2 if even else 1,
+        x_stages=3,
+        blocks_per_sm=1,
+        dependent_launch=1,
+        warpgroup=1,
+        exact_codes=0,
+    )
+
+
+def _in_registers(config: SkinnyConfig) -> SkinnyConfig:
+    """Without a ring of weights in shared memory."""
+    return replace(config, num_stages=0, stage_tiles=1)

@@ -1,0 +1,110 @@
+"""The heuristic of GPUs: legal wherever a CUDA family serves, and near what was measured."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from humming.dispatch.heuristics import heuristic, heuristic_intervals
+from humming.spec.config import SkinnyConfig
+from humming.spec.device import Device
+from humming.spec.layouts import CUDA_LAYOUT
+from humming.spec.legality import config_violations, families_for
+from humming.spec.problem import M_END, Problem
+
+SMEM = {(7, 5): (65536, 65536), (8, 0): (166912, 167936), (9, 0): (232448, 233472)}
+"""Compute capability -> shared memory of a block and of a multiprocessor; others have 99 KiB."""
+
+
+def gpu(capability: tuple[int, int], sm_count: int = 132, known: bool = True) -> Device:
+    block, sm = SMEM.get(capability, (101376, 102400)) if known else (None, None)
+    return Device(
+        "cuda",
+        "a GPU",
+        "sm{}{}".format(*capability),
+        50 << 20,
+        compute_capability=capability,
+        sm_count=sm_count,
+        smem_bytes_per_block=block,
+        smem_bytes_per_sm=sm,
+    )
+
+
+GPUS = st.builds(
+    gpu,
+    st.sampled_from(
+        [
+            (7, 5),
+            (8, 0),
+            (8, 6),
+            (8, 7),
+            (8, 9),
+            (9, 0),
+            (10, 0),
+            (10, 3),
+            (11, 0),
+            (12, 0),
+            (12, 1),
+        ]
+    ),
+    st.integers(1, 300),
+    st.booleans(),
+)
+PROBLEMS = st.builds(
+    Problem,
+    format=st.just("int4g128"),
+    n=st.one_of(st.integers(1, 300), st.integers(1, 2**18), st.integers(1, 2**31 - 1)),
+    k=st.one_of(st.integers(1, 64), st.integers(1, 2**16)).map(lambda eights: 8 * eights),
+    m=st.one_of(st.integers(0, 80), st.integers(0, M_END - 1)),
+    activation_dtype=st.just("fp16"),
+    output_dtype=st.just("fp16"),
+    layout=st.just(CUDA_LAYOUT),
+    bias=st.booleans(),
+)
+
+
+@settings(deadline=None)
+@given(PROBLEMS, GPUS)
+def test_the_heuristic_is_always_legal(problem, device):
+    assert families_for(problem, device) == ["skinny", "dequantize"]
+    assert config_violations(heuristic(problem, device), problem, device) == []
+
+
+@settings(deadline=None)
+@given(PROBLEMS, GPUS)
+def test_intervals_cover_every_m_and_agree_with_the_heuristic(problem, device):
+    intervals = heuristic_intervals(problem, device)
+    assert intervals[0][0] == 0
+    assert intervals[-1][1] == M_END
+    for left, right in pairwise(intervals):
+        assert left[1] == right[0]
+        assert left[2] != right[2]
+    owner = [config for low, high, config in intervals if low <= problem.m < high]
+    assert owner == [heuristic(problem, device)]
+
+
+@pytest.mark.parametrize("m", [1, 2, 8, 16, 20, 32])
+def test_few_rows_take_one_pass_of_skinny_and_many_are_dequantized(m):
+    problem = Problem("int4g128", 8192, 8192, m, layout=CUDA_LAYOUT)
+    config = heuristic(problem, gpu((9, 0)))
+    assert isinstance(config, SkinnyConfig)
+    assert m <= config.block_m <= m + 7
+    assert heuristic(problem.at(100 * m + 100), gpu((9, 0))).family == "dequantize"
+
+
+def test_newer_features_are_used_where_they_are_alone():
+    problem = Problem("int4g128", 8192, 8192, 32, layout=CUDA_LAYOUT)
+    hopper, ampere = heuristic(problem, gpu((9, 0))), heuristic(problem, gpu((8, 0)))
+    assert (hopper.warpgroup, hopper.dependent_launch) == (1, 1)
+    assert (ampere.warpgroup, ampere.dependent_launch, ampere.split_k) == (0, 0, 1)
+    half = Problem("int4g128", 8192, 8192, 32, "fp16", "fp16", layout=CUDA_LAYOUT)
+    assert heuristic(half, gpu((7, 5))).num_stages == 0
+
+
+def test_blocks_fill_the_multiprocessors_once():
+    for n, k in ((8192, 8192), (6144, 4096), (4096, 14336), (8192, 1024), (7168, 8192)):
+        for m in (1, 8, 16):
+            config = heuristic(Problem("int4g128", n, k, m, layout=CUDA_LAYOUT), gpu((9, 0)))
+            rows = (64 if config.warpgroup else 16) * config.tiles_n
+            assert 96 <= -(-n // rows) * config.split_k <= 132

@@ -1,0 +1,134 @@
+"""The built-in spaces for GPUs: they never run dry, stay affordable, and hold the known winners."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from humming.spec.config import KernelConfig, SkinnyConfig, config_from_dict
+from humming.spec.device import Device
+from humming.spec.layouts import CUDA_LAYOUT
+from humming.spec.legality import config_violations
+from humming.spec.problem import Problem
+from search_spaces import context_of, load_spaces, select
+
+SPACES = load_spaces()
+LARGE = (232448, 233472)
+SMEM = {(7, 5): (65536, 65536), (8, 0): (166912, 167936), (9, 0): LARGE, (10, 0): LARGE}
+"""Compute capability -> shared memory of a block and of a multiprocessor; others have 99 KiB."""
+
+
+def _gpu(capability: tuple[int, int], sm_count: int = 132) -> Device:
+    block, sm = SMEM.get(capability, (101376, 102400))
+    return Device(
+        "cuda",
+        "a GPU",
+        "sm{}{}".format(*capability),
+        60 << 20,
+        compute_capability=capability,
+        sm_count=sm_count,
+        smem_bytes_per_block=block,
+        smem_bytes_per_sm=sm,
+    )
+
+
+def _problem(n: int, k: int, m: int) -> Problem:
+    return Problem("int4g128", n, k, m, "fp16", "fp16", layout=CUDA_LAYOUT)
+
+
+def _legal(family: str, problem: Problem, device: Device) -> list[KernelConfig]:
+    space = select(SPACES, family, device, problem.format)
+    configs = [
+        config_from_dict({"family": family, **values})
+        for values in space.prune(context_of(problem, device)).configs
+    ]
+    return [config for config in configs if not config_violations(config, problem, device)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.builds(
+        _problem,
+        n=st.integers(1, 300) | st.integers(1, 200_000),
+        k=st.integers(1, 4000).map(lambda eights: 8 * eights),
+        m=st.integers(0, 128),
+    ),
+    st.builds(
+        _gpu,
+        st.sampled_from([(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0), (12, 1)]),
+        st.integers(1, 200),
+    ),
+)
+def test_every_problem_of_few_rows_has_candidates_of_both_families(problem, device):
+    assert _legal("skinny", problem, device)
+    assert _legal("dequantize", problem, device)
+
+
+@pytest.mark.parametrize("m", [129, 4096, 2**31 - 1])
+def test_many_rows_are_left_to_dequantize(m):
+    problem, device = _problem(4096, 4096, m), _gpu((9, 0))
+    assert not _legal("skinny", problem, device)
+    assert 5 <= len(_legal("dequantize", problem, device)) <= 20
+
+
+@pytest.mark.parametrize("n, k", [(4096, 14336), (6144, 4096), (8192, 8192), (28672, 4096)])
+@pytest.mark.parametrize("m", [1, 4, 8, 16, 24, 32, 48, 64, 128])
+def test_candidates_of_a_layer_fit_a_budget_of_minutes(n, k, m):
+    assert 60 <= len(_legal("skinny", _problem(n, k, m), _gpu((9, 0)))) <= 250
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (8, 0), (8, 9), (9, 0), (10, 0), (12, 0)])
+def test_only_what_the_device_has_is_tried(capability):
+    configs = _legal("skinny", _problem(8192, 8192, 32), _gpu(capability))
+    assert {c.dependent_launch for c in configs} == {int(capability >= (9, 0))}
+    assert {c.warpgroup for c in configs} == ({0, 1} if capability == (9, 0) else {0})
+    assert ({c.split_k for c in configs} > {1}) == (capability >= (9, 0))
+    assert ({c.num_stages for c in configs} == {0}) == (capability < (8, 0))
+    assert {c.warps for c in configs if not c.warpgroup} <= {4, 8, 16}
+
+
+# (n, k), m, block_m tiles_n warps split_k num_stages stage_tiles x_stages blocks_per_sm warpgroup:
+# the fastest of thousands of random configs on an H200, cold weights, bf16.
+WINNERS = [
+    ((8192, 8192), 1, "1 4 16 1 2 2 2 1 0"),
+    ((8192, 8192), 8, "8 8 8 2 0 1 2 1 0"),
+    ((8192, 8192), 16, "16 8 8 2 4 2 2 1 0"),
+    ((8192, 8192), 32, "32 2 12 2 2 2 3 1 1"),
+    ((6144, 4096), 1, "1 6 8 2 8 1 2 2 0"),
+    ((6144, 4096), 8, "8 6 8 2 3 2 2 2 0"),
+    ((6144, 4096), 16, "16 6 8 2 0 1 2 1 0"),
+    ((6144, 4096), 32, "32 4 8 4 2 2 3 1 1"),
+    ((28672, 4096), 1, "1 7 8 1 4 1 2 1 0"),
+    ((28672, 4096), 8, "8 14 16 1 3 2 2 1 0"),
+    ((28672, 4096), 16, "16 14 8 1 4 2 2 1 0"),
+    ((28672, 4096), 32, "32 7 8 2 4 1 3 1 1"),
+    ((4096, 14336), 1, "1 2 16 1 3 1 2 1 0"),
+    ((4096, 14336), 8, "8 4 8 2 0 1 2 1 0"),
+    ((4096, 14336), 16, "16 4 8 2 3 2 2 1 0"),
+    ((4096, 14336), 32, "32 4 8 2 3 2 1 1 0"),
+    ((8192, 1024), 1, "1 4 4 1 2 4 2 2 0"),
+    ((8192, 1024), 8, "8 4 8 1 0 1 1 2 0"),
+    ((8192, 1024), 16, "16 1 8 1 4 1 3 1 1"),
+    ((8192, 1024), 32, "32 1 8 1 4 1 3 1 1"),
+    ((7168, 8192), 1, "1 7 16 2 3 1 2 1 0"),
+    ((7168, 8192), 8, "8 8 4 4 0 1 2 2 0"),
+    ((7168, 8192), 16, "16 8 4 4 2 4 2 2 0"),
+    ((7168, 8192), 32, "32 4 8 4 2 2 3 1 1"),
+]
+KNOBS = (
+    "block_m",
+    "tiles_n",
+    "warps",
+    "split_k",
+    "num_stages",
+    "stage_tiles",
+    "x_stages",
+    "blocks_per_sm",
+    "warpgroup",
+)
+
+
+@pytest.mark.parametrize(("shape", "m", "winner"), WINNERS)
+def test_known_winners_are_among_the_candidates(shape, m, winner):
+    knobs = dict(zip(KNOBS, map(int, winner.split()), strict=True))
+    config = SkinnyConfig(**knobs, dependent_launch=1, exact_codes=0)
+    assert config in _legal("skinny", _problem(*shape, m), _gpu((9, 0)))
