@@ -158,6 +158,12 @@ class HummingLinear(nn.Module):
         plan.load_all(m)
         return self
 
+    def _bind_like(self, prepared: HummingLinear) -> None:
+        """Serves by the plans of another layer of the same shape, types, bias and device."""
+        self.spec = prepared.spec
+        self._forget()
+        self._plans.update(prepared._plans)
+
     def quantized(self) -> QuantizedTensor:
         """The weight in canonical form."""
         return unpack(self.spec.weight(self.packed_codes, self.packed_scales))
@@ -318,8 +324,14 @@ def prepare(
     layers = [module for module in model.modules() if isinstance(module, HummingLinear)]
     if not layers:
         raise LayoutError("prepare needs a model with HummingLinear layers; call humming.convert")
+    alike: dict[tuple[object, ...], HummingLinear] = {}
     for layer in layers:
-        layer.prepare(table, m, dtype)
+        device, biased = layer.packed_codes.device, layer.bias is not None
+        first = alike.setdefault((layer.spec, layer.dtype, biased, device), layer)
+        if first is layer:
+            layer.prepare(table, m, dtype)
+        else:
+            layer._bind_like(first)
     return model
 
 

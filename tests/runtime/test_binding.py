@@ -57,13 +57,15 @@ def test_the_default_table_is_found_at_the_first_call(make_table, tmp_path, monk
 
 
 def test_prepare_binds_a_whole_model_anew(make_table):
-    model = nn.Sequential(layer_of(52), nn.ReLU())
+    model = nn.Sequential(layer_of(52), nn.ReLU(), layer_of(52))
     assert_serves(model[0])
     assert sources(model[0]) == {"heuristic"}
     assert humming.prepare(model, table=make_table(52, 64).path, m=1) is model
     assert "tuned" in sources(model[0])
+    assert model[2]._plans == model[0]._plans  # layers that are alike share what is bound
+    assert_serves(model[2])
     humming.prepare(model, m=1)
-    assert sources(model[0]) == {"heuristic"}
+    assert sources(model[0]) == sources(model[2]) == {"heuristic"}
 
 
 @pytest.mark.parametrize(
