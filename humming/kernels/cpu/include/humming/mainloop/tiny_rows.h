@@ -12,6 +12,7 @@ namespace humming {
 
 constexpr uint16_t kMagnitudeBits = 0x7FFF;
 constexpr uint16_t kLeastSafe = 8 << 7;  // 2^-119: exponent 8 - 127
+constexpr int kChains = 4;               // independent sums, as an fma takes four cycles
 
 // Whether a row of bf16 x has a number, other than zero, of less than 2^-119.
 inline bool has_tiny(const uint16_t* x, int64_t k) {
@@ -30,15 +31,20 @@ Vec row_times_panel(const uint16_t* x, const PackedWeight& w, int64_t panel) {
   Vec total = zero();
   for (int64_t group = 0; group < w.groups(); ++group) {
     const uint32_t* codes = w.panel_codes(panel) + group * kGroupSteps * kLanes;
-    Vec sum = zero();
-    for (int64_t s = 0; s < w.steps_in_group(group); ++s) {
-      const Int4Step step = int4_step(load_codes(codes + s * kLanes));
-      float factors[kLanes];
-      store(factors,
-            load_some<Element>(x + (group * kGroupSteps + s) * kStepColumns, kStepColumns));
-      static_for<kStepColumns>(
-          [&](auto j) { sum = fma(broadcast(factors[j]), decode<j>(step), sum); });
+    const int64_t steps = w.steps_in_group(group);
+    float factors[kGroupColumns];
+    for (int64_t column = 0; column < steps * kStepColumns; column += kLanes) {
+      store(factors + column, Element::load16(x + group * kGroupColumns + column));
     }
+    Vec sums[kChains] = {zero(), zero(), zero(), zero()};
+    for (int64_t s = 0; s < steps; ++s) {
+      const Int4Step step = int4_step(load_codes(codes + s * kLanes));
+      static_for<kStepColumns>([&](auto column) {
+        Vec& sum = sums[column % kChains];
+        sum = fma(broadcast(factors[s * kStepColumns + column]), decode<column>(step), sum);
+      });
+    }
+    const Vec sum = add(add(sums[0], sums[1]), add(sums[2], sums[3]));
     total = fma(sum, load(w.panel_scales(panel) + group * kLanes), total);
   }
   return total;
