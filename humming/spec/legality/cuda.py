@@ -48,9 +48,12 @@ def problem_rules(family: str) -> tuple[Rule, ...]:
     least = ".".join(map(str, LEAST_CAPABILITY))
 
     def rule(
-        name: str, holds: Callable[[Problem, Device], bool], says: Callable[[Problem, Device], str]
+        name: str,
+        holds: Callable[[Problem, Device], bool],
+        says: Callable[[Problem, Device], str],
+        static: bool = False,
     ) -> Rule:
-        return problem_rule(family, f"{family}_{name}", holds, says)
+        return problem_rule(family, f"{family}_{name}", holds, says, static)
 
     return (
         rule(
@@ -110,5 +113,6 @@ def problem_rules(family: str) -> tuple[Rule, ...]:
                 f"bf16 needs compute capability 8.0 or newer, but '{d.name}' has "
                 f"{'.'.join(map(str, capability(d)))}; use fp16"
             ),
+            static=True,
         ),
     )

@@ -35,9 +35,13 @@ def problem_rule(
     name: str,
     holds: Callable[[Problem, Device], bool],
     says: Callable[[Problem, Device], str],
+    static: bool = False,
 ) -> Rule:
-    """A rule by which a family cannot serve a problem at all, whatever the config."""
-    return Rule(name, family, "problem", lambda _, p, d: holds(p, d), lambda _, p, d: says(p, d))
+    """A rule by which a family cannot serve a problem at all, whatever the config; `static` where a
+    `static_assert` of this name checks it."""
+    return Rule(
+        name, family, "problem", lambda _, p, d: holds(p, d), lambda _, p, d: says(p, d), static
+    )
 
 
 def config_rule(
