@@ -7,10 +7,12 @@ ended by Ctrl-C, with all that was measured kept.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -176,12 +178,22 @@ def main() -> None:
     except HummingError as error:
         sys.stderr.write(f"humming-tune: {error}\n")
         raise SystemExit(error.exit_code) from None
+    except OSError as error:  # of standard output: full, or closed by its reader
+        sys.stderr.write(f"humming-tune: the output cannot be written: {error.strerror}\n")
+        _discard_output()
+        raise SystemExit(1) from None
 
 
 def _device(spec: str) -> Device:
     """The named device as a serving process will use it: a CPU with torch's number of threads."""
     device = find_device(spec)
     return serving_device() if device.kind == "cpu" else device
+
+
+def _discard_output() -> None:
+    """Point standard output at nothing, so that Python's last flush does not fail once more."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
@@ -200,11 +212,14 @@ def _console() -> Console:
 
 
 def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=1) + "\n")
+    _say(json.dumps(value, indent=1))
 
 
 def _say(text: str) -> None:
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "standard output is closed")
     sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ ROUNDS = 12
 TIMEOUT_S = 120.0
 
 
-def hold_finals(scope: Scope, known: Known, budget: Budget) -> None:
-    """Promote what the paired rounds prove; the incumbent stays inside noise. Nothing is promoted
-    where no candidate passed."""
+def hold_finals(scope: Scope, known: Known, budget: Budget) -> bool:
+    """Promote what the paired rounds prove; the incumbent stays inside noise. False where nothing
+    was promoted: no candidate passed, or the finals were lost."""
     problem = scope.task.problem
     order = _line_up(scope, known)
     kernels = compile_all([known.configs[key] for key in order], problem, scope.identity.device)
@@ -34,18 +34,18 @@ def hold_finals(scope: Scope, known: Known, budget: Budget) -> None:
     ]
     if not line:
         _note(scope, "no candidate passed; the heuristic serves")
-        return
+        return False
     try:
         torch_us = _torch_us(scope)
         request = Race(tuple(kernel for _, kernel in line), ROUNDS, budget.left_s() / 2, problem.m)
-        raced = scope.worker.ask(request, TIMEOUT_S)
+        raced = scope.worker.ask(request, scope.limit_s(TIMEOUT_S))
         assert isinstance(raced, Raced)
         verdict = decide(raced.samples_us)
         winner = line[verdict.winner][0]
         span = proven_span(scope, known.configs[winner], budget)
     except WorkerLostError as lost:
         _note(scope, f"the finals were lost: {lost}")
-        return
+        return False
     rounds = {key: list(times) for (key, _), times in zip(line, raced.samples_us, strict=True)}
     us = {key: statistics.median(times) for key, times in rounds.items()}
     scope.store.promote(
@@ -60,6 +60,7 @@ def hold_finals(scope: Scope, known: Known, budget: Budget) -> None:
         ratio_high=verdict.interval.high,
         evidence={"rounds_us": rounds, "incumbent": line[0][0], "serves": list(span)},
     )
+    return True
 
 
 def _note(scope: Scope, text: str) -> None:
@@ -86,7 +87,7 @@ def _torch_us(scope: Scope) -> float:
     for past in scope.store.measurements(scope.identity, scope.task.problem):
         if past.kind == "torch" and past.us is not None:
             return past.us
-    result = scope.worker.ask(Baseline(), TIMEOUT_S)
+    result = scope.worker.ask(Baseline(), scope.limit_s(TIMEOUT_S))
     assert isinstance(result, Trialled)
     median = statistics.median(result.samples_us)
     scope.store.finish(

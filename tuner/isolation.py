@@ -9,9 +9,8 @@ import subprocess
 import sys
 import tempfile
 from multiprocessing.connection import Connection, Pipe
-from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import IO, Literal
 
 from humming.errors import HummingError
 from humming.spec.device import Device
@@ -40,7 +39,7 @@ class Worker:
         self._device = device
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
-        self._log: Path | None = None
+        self._log: IO[bytes] | None = None
         self._reopen: Request | None = None
 
     def __enter__(self) -> Worker:
@@ -76,22 +75,20 @@ class Worker:
         if self._pipe is not None:
             self._pipe.close()
         if self._log is not None:
-            self._log.unlink(missing_ok=True)
+            self._log.close()
         self._process = self._pipe = self._log = None
 
     def _start(self) -> None:
         ours, theirs = Pipe()
-        with tempfile.NamedTemporaryFile(
-            prefix="humming-worker-", suffix=".log", delete=False
-        ) as log:
-            self._log = Path(log.name)
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tuner.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        # A file without a name: nothing stays behind where we are killed.
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the worker)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tuner.worker", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+        )
         theirs.close()
         self._pipe = ours
         try:
@@ -115,16 +112,25 @@ class Worker:
         return answer
 
     def _obituary(self) -> str:
-        process, log = self._process, self._log
+        """How the worker ended, in one line; then it is closed."""
         how = "the worker closed its pipe"
-        if process is not None:
+        if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                code = process.wait(5)
+                code = self._process.wait(5)
                 how = (
                     f"the worker died by {signal.Signals(-code).name}"
                     if code < 0
                     else f"the worker ended with exit code {code}"
                 )
-        last = log.read_text(errors="replace").strip().splitlines()[-3:] if log else []
+        last = _last_line(self._log)
         self.close()
-        return "; ".join([how, *last])
+        return f"{how}: {last}" if last else how
+
+
+def _last_line(log: IO[bytes] | None) -> str:
+    """The last line that was written, where an exception's own message stands."""
+    if log is None:
+        return ""
+    log.seek(0)
+    lines = log.read().decode(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""

@@ -19,6 +19,7 @@ from humming.spec.device import Device
 from humming.spec.identity import Identity
 from search_spaces.load import load_spaces
 from tuner.budget import Budget
+from tuner.compile_pool import cores
 from tuner.finals import hold_finals
 from tuner.isolation import Worker, WorkerLostError
 from tuner.messages import Open, Rate, ReadLimit
@@ -29,6 +30,9 @@ from tuner.tasks import Skipped, Task, make_tasks
 from tuner.workload import Workload, read_workload
 
 OPEN_TIMEOUT_S = 120.0
+BUSY_SHARE = 0.75
+"""Load average per core above which the user is told that times are unsure."""
+
 SEARCH_SHARE = 0.75
 """Part of a problem's time for the search; the rest is for the paired rounds of its finalists."""
 
@@ -68,18 +72,53 @@ def tune(job: Job, store: Store, tables: Path, budget: Budget, watch: Watch) -> 
     identity = here(job.device)
     settled = {} if job.resume else store.settled(identity)
     open_tasks = [task for task in tasks if task.problem.id not in settled]
-    measured = 0
-    with Worker(job.device) as worker, watch.running(len(tasks), len(tasks) - len(open_tasks)):
+    counted = _Count()
+    try:
+        _settle_all(job, open_tasks, len(tasks), identity, store, budget, watch, counted)
+    finally:  # after Ctrl-C too: what is proven serves
+        entries = store.table_entries()
+        table = write_generation(entries, tables) if entries else None
+    return Tuned(workload, identity, tasks, skipped, counted.trials, table)
+
+
+@dataclass
+class _Count:
+    """Trials of this run."""
+
+    trials: int = 0
+
+
+def _settle_all(
+    job: Job,
+    open_tasks: list[Task],
+    problems: int,
+    identity: Identity,
+    store: Store,
+    budget: Budget,
+    watch: Watch,
+    counted: _Count,
+) -> None:
+    with Worker(job.device) as worker, watch.running(problems, problems - len(open_tasks)):
         rate = read_bytes_per_s(worker) if open_tasks else 0.0
+        if open_tasks:
+            _warn_if_busy(watch)
         for done, task in enumerate(open_tasks):
             if budget.over:
-                break
+                return
             share = budget.share(1.0, len(open_tasks) - done)
-            scope = Scope(task, identity, store, worker, watch, rate)
-            measured += settle(scope, share, job.resume)
-    entries = store.table_entries()
-    table = write_generation(entries, tables) if entries else None
-    return Tuned(workload, identity, tasks, skipped, measured, table)
+            scope = Scope(task, identity, store, worker, watch, rate, budget)
+            counted.trials += settle(scope, share, job.resume)
+
+
+def _warn_if_busy(watch: Watch) -> None:
+    """Times beside other work are unsure: torch's threads, which wait for each other, suffer
+    most."""
+    load = os.getloadavg()[0]
+    if load > BUSY_SHARE * cores():
+        watch.note(
+            f"this machine is busy (load average {load:.1f} on {cores()} cores), so times are "
+            "unsure; search on when it is calm, with --continue"
+        )
 
 
 def read_bytes_per_s(worker: Worker) -> float:
@@ -95,13 +134,15 @@ def settle(scope: Scope, budget: Budget, resume: bool) -> int:
     task = scope.task
     scope.watch.problem(task)
     try:
-        scope.worker.open(Open(task.problem, task.m_low, task.m_high), OPEN_TIMEOUT_S)
+        request = Open(task.problem, task.m_low, task.m_high)
+        scope.worker.open(request, scope.limit_s(OPEN_TIMEOUT_S))
     except WorkerLostError as lost:
         scope.watch.note(f"n={task.problem.n} k={task.problem.k}: {lost}; left for another run")
         return 0
     known, reason = search(scope, budget.share(SEARCH_SHARE, 1.0), resume)
-    hold_finals(scope, known, budget)
-    scope.store.settle(scope.identity, task.problem, reason, known.measured)
+    promoted = hold_finals(scope, known, budget)
+    if promoted or reason != "budget":
+        scope.store.settle(scope.identity, task.problem, reason, known.measured)
     return known.measured
 
 

@@ -23,6 +23,7 @@ from tuner.store.store import Store
 from tuner.tasks import Task
 
 TRIAL_TIMEOUT_S = 60.0
+GRACE_S = 1.5
 MIN_TRIALS = 16
 PATIENCE = 12
 """A problem is settled by rule after MIN_TRIALS trials of which the last PATIENCE brought
@@ -42,6 +43,12 @@ class Scope:
     worker: Worker
     watch: Watch
     read_bytes_per_s: float
+    deadline: Budget
+
+    def limit_s(self, at_most_s: float) -> float:
+        """Seconds that a request to the worker may take: what the whole job has left, and a grace
+        in which a first heuristic can still be timed."""
+        return min(at_most_s, self.deadline.left_s() + GRACE_S)
 
 
 @dataclass
@@ -91,7 +98,9 @@ def search(scope: Scope, budget: Budget, resume: bool = False) -> tuple[Known, R
     while True:
         if sampler.exhausted:
             return known, "exhausted"
-        if budget.left_s() <= batch_s:  # the last batch tells what another one would take
+        if (
+            budget.left_s() <= batch_s or scope.deadline.over
+        ):  # the last batch tells what another one would take
             return known, "budget"
         if len(known.times) >= MIN_TRIALS and known.since_news >= PATIENCE:
             return known, "rule"
@@ -132,6 +141,8 @@ def _run(batch: list[KernelConfig], scope: Scope, known: Known, sampler: Sampler
     kernels = compile_all(batch, scope.task.problem, scope.identity.device)
     for config, kernel in zip(batch, kernels, strict=True):
         draft = _trial(config, kernel, scope, known.best_us)
+        if draft is None:
+            return
         known.measured += 1
         if draft.us is not None:
             known.learn(config, draft.us)
@@ -144,9 +155,9 @@ def _trial(
     kernel: CompiledKernel | CompileError,
     scope: Scope,
     best_us: float | None,
-) -> MeasurementDraft:
-    """One candidate's outcome, stored. `in_flight` is written before the launch, so that a crash
-    leaves a name."""
+) -> MeasurementDraft | None:
+    """One candidate's outcome, stored; None where the budget ended it, which is not its fault.
+    `in_flight` is written before the launch, so that a crash leaves a name."""
     problem, store = scope.task.problem, scope.store
     if isinstance(kernel, CompileError):
         draft = _draft(scope, config, "compile_error", detail=str(kernel))
@@ -154,7 +165,8 @@ def _trial(
         return draft
     ticket = store.begin(scope.identity, problem, config)
     try:
-        result = scope.worker.ask(Trial(kernel, config.block_m, best_us), TRIAL_TIMEOUT_S)
+        limit_s = scope.limit_s(TRIAL_TIMEOUT_S)
+        result = scope.worker.ask(Trial(kernel, config.block_m, best_us), limit_s)
         assert isinstance(result, Trialled)
         draft = _draft(
             scope,
@@ -167,6 +179,9 @@ def _trial(
             compile_s=kernel.compile_s,
         )
     except WorkerLostError as lost:
+        if lost.outcome == "timeout" and limit_s < TRIAL_TIMEOUT_S:
+            store.abandon(ticket)
+            return None
         draft = _draft(scope, config, lost.outcome, detail=str(lost), compile_s=kernel.compile_s)
     except KeyboardInterrupt:
         store.abandon(ticket)  # the user's doing, not the candidate's

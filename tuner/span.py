@@ -8,6 +8,7 @@ from humming.jit.cache import CompiledKernel
 from humming.spec.config import KernelConfig
 from tuner.budget import Budget
 from tuner.compile_pool import compile_all
+from tuner.isolation import WorkerLostError
 from tuner.messages import Race, Raced
 from tuner.promote import paired_ratio
 from tuner.search import Scope
@@ -21,7 +22,7 @@ def proven_span(scope: Scope, winner: KernelConfig, budget: Budget) -> tuple[int
 
     At each end it meets the heuristic's config for that m in paired rounds. Where it is slower, or
     where no time is left to tell, it serves only up to its own anchor on that side. Between the
-    anchor and a proven end it is taken to hold. Raises WorkerLostError.
+    anchor and a proven end it is taken to hold.
     """
     task = scope.task
     low, high = task.m_low, task.m_high
@@ -43,6 +44,10 @@ def _holds(scope: Scope, winner: KernelConfig, m: int, budget: Budget) -> bool:
     pair = tuple(kernel for kernel in kernels if isinstance(kernel, CompiledKernel))
     if len(pair) < 2:
         return False
-    raced = scope.worker.ask(Race(pair, ROUNDS, budget.left_s(), m), TIMEOUT_S)
+    request = Race(pair, ROUNDS, budget.left_s(), m)
+    try:
+        raced = scope.worker.ask(request, scope.limit_s(TIMEOUT_S))
+    except WorkerLostError:
+        return False
     assert isinstance(raced, Raced)
     return paired_ratio(raced.samples_us[1], raced.samples_us[0]).ratio <= 1.0

@@ -4,12 +4,12 @@ rule. Times and stores nothing."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from humming.spec.layouts import layout_for
+from pathlib import Path
 
 from humming.dispatch.intervals import serve_intervals
 from humming.errors import LegalityError, UsageError
 from humming.spec.device import Device
+from humming.spec.layouts import layout_for
 from humming.spec.problem import M_END, Problem
 from search_spaces.model import SearchSpace
 from tuner.candidates import Candidates, legal_candidates
@@ -36,6 +36,15 @@ class Skipped:
     reason: str
 
 
+MOST_CHECKED_M = 8192
+"""No interval reaches further beyond its anchor: verifying larger m would take longer than
+tuning."""
+
+BYTES_PER_ELEMENT = 32
+"""Memory that verifying takes for each element of x and out: poisoned outputs, canaries,
+float64."""
+
+
 def parse_m(text: str) -> tuple[int, ...]:
     """Sorted distinct token counts of "1,16,256". Raises UsageError unless each is in 1 .. 2**31 -
     1."""
@@ -59,7 +68,11 @@ def make_tasks(
 ) -> tuple[list[Task], list[Skipped]]:
     """A task for each layer group and m, small m first as decode counts most; and the groups that
     cannot run here."""
-    spans = {m: (low, high) for low, high, m, _ in serve_intervals((m, None) for m in m_values)}
+    spans = {
+        m: (low, min(high, max(m, MOST_CHECKED_M) + 1))
+        for low, high, m, _ in serve_intervals((m, None) for m in m_values)
+    }
+    memory = available_bytes() if device.kind == "cpu" else None
     tasks: list[Task] = []
     skipped: list[Skipped] = []
     for m in m_values:
@@ -79,9 +92,33 @@ def make_tasks(
             )
             try:
                 candidates = legal_candidates(problem, device, spaces)
+                _check_memory(problem, memory)
             except LegalityError as error:
-                if m == m_values[0]:
+                if not any(skip.reason == str(error) for skip in skipped if skip.group == group):
                     skipped.append(Skipped(group, str(error)))
                 continue
             tasks.append(Task(group, problem, candidates, *spans[m]))
     return tasks, skipped
+
+
+def available_bytes() -> int | None:
+    """Memory that the kernel says may be taken; None where it does not say."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+    return None
+
+
+def _check_memory(problem: Problem, available: int | None) -> None:
+    """Raises LegalityError where tuning `problem` would take more than three quarters of the
+    memory."""
+    needed = problem.m * (problem.n + problem.k) * BYTES_PER_ELEMENT
+    if available is not None and needed > 0.75 * available:
+        raise LegalityError(
+            f"tuning n={problem.n}, k={problem.k} at m={problem.m} needs about "
+            f"{needed / 2**30:.0f} GiB of memory, but {available / 2**30:.0f} GiB are free; "
+            "name smaller --m"
+        )

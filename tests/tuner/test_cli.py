@@ -3,6 +3,8 @@
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -149,6 +151,25 @@ def test_spaces_plan_version_and_upgrade_print_json(call, model):
     code, out, _ = call("db", "upgrade", "--json")
     assert code == 0 and json.loads(out)["revision"]
     assert call("--version")[1].startswith("humming-tune 0.")
+
+
+def test_an_m_that_does_not_fit_the_memory_is_refused_before_anything_runs(call, model):
+    words = ("--model", model(), "--format", "int4g128")
+    one_sentence(call(*words, "--m", "2147483647"), "GiB", "smaller --m")
+    code, out, _ = call("plan", *words, "--m", "1,2147483647", "--json")
+    plan = json.loads(out)
+    assert code == 0 and {row["m"] for row in plan["tuning"]} == {1}
+    assert all("GiB" in row["reason"] for row in plan["not_tunable"])
+
+
+@pytest.mark.parametrize("words", [("spaces",), ("spaces", "--json")])
+def test_an_output_that_cannot_be_written_is_one_sentence(words):
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tuner.cli", *words], stdout=full, stderr=subprocess.PIPE
+        )
+    assert done.returncode == 1
+    assert done.stderr.decode().count("\n") == 1 and b"cannot be written" in done.stderr
 
 
 def test_plan_writes_nothing(call, model, tmp_path):

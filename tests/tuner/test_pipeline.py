@@ -62,6 +62,11 @@ def trials(database: Path) -> list:
         return found or store.measurements(here())
 
 
+def winners(database: Path) -> list:
+    with open_store(f"sqlite:///{database}") as store:
+        return store.winners()
+
+
 def test_a_model_is_tuned_once_then_found_settled(model, tmp_path):
     database = tmp_path / "tuning.db"
     first = run(model, database, "--m", "1,8", "--budget", "60s")
@@ -122,10 +127,12 @@ def test_kill_9_loses_and_repeats_nothing(model, tmp_path, kills):
 def test_ctrl_c_ends_cleanly_and_keeps_what_was_measured(model, tmp_path):
     database = tmp_path / "tuning.db"
     process = subprocess.Popen(
-        command(model, database, "--budget", "120s"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command(model, database, "--m", "1", "--budget", "60s"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not (database.exists() and trials(database)):
+    while time.monotonic() < deadline and not (database.exists() and winners(database)):
         time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
@@ -133,6 +140,8 @@ def test_ctrl_c_ends_cleanly_and_keeps_what_was_measured(model, tmp_path):
     assert errors.decode().strip().endswith("all that was measured is kept")
     assert "Traceback" not in errors.decode()
     assert trials(database)
+    table = current_table(tmp_path / "tuning.db.tables")
+    assert table is not None and table.entries
 
 
 def test_a_budget_holds(model, tmp_path):
