@@ -1,8 +1,9 @@
 // 4-bit codes -> the A fragment of one m16n8k16 step. Bit tricks on codes live here.
 // Run by one thread, on its own word of a 16x64 tile.
 // Reads -> writes: registers; nibble i of each half word -> register a[i], low half = even k
-// (quantize/layout: cuda_n16k64). Source: a code OR-ed into the mantissa of 2^7 (bf16) or 2^10
-// (fp16) is that power plus the code; see Kim et al., arXiv:2211.10017.
+//   (quantize/layout: cuda_n16k64).
+// Source: a code OR-ed into the mantissa of 2^7 (bf16) or 2^10 (fp16) is that power plus the code;
+//   see Kim et al., arXiv:2211.10017.
 #pragma once
 #include "humming/dequant/activation.cuh"
 
@@ -15,8 +16,8 @@ namespace humming {
 template <class Activation>
 struct Int4;
 
-constexpr u32 negative_zero =
-    0x80008000u;  // of both types, twice: a product plus this keeps its sign
+// Of both types, twice: a product plus this keeps its sign.
+constexpr u32 negative_zero = 0x80008000u;
 
 template <>
 struct Int4<Bf16> {

@@ -1,7 +1,8 @@
 // The store of dequantized weights: the only global stores of the family.
 // Run by a whole converged warp.
 // Reads -> writes: one tile in shared memory -> w [n, k], 16 bits, row-major, rows of 16 whole
-// bytes. Source: own. Eight lanes write one row's 128 bytes, so that every sector is written whole.
+//   bytes.
+// Source: own. Eight lanes write one row's 128 bytes, so that every sector is written whole.
 #pragma once
 #include "humming/memory/dequantized_tile.cuh"
 

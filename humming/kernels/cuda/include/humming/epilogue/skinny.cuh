@@ -1,7 +1,9 @@
 // Sums of warps and blocks, bias, rounding, and the store of the output: the only global stores of
-// the family. Run by all threads of a block, and of its cluster where k is split. Reads -> writes:
-// partial sums in shared memory, bias -> out [m, n], two neighbouring n a thread. Source: own.
-// Partials are pushed to the block that owns the output, so one cluster barrier is enough.
+//   the family.
+// Run by all threads of a block, and of its cluster where k is split.
+// Reads -> writes: partial sums in shared memory, bias -> out [m, n], two neighbouring n a thread.
+// Source: own. Partials are pushed to the block that owns the output, so one cluster barrier is
+//   enough.
 #pragma once
 #include "humming/memory/partials.cuh"
 #include "humming/scheduler/skinny.cuh"

@@ -1,6 +1,8 @@
 // A warp's steps of dequantizing: all its tiles from memory, then one after another to 16 bits,
-// through shared memory, to the output. Run by all threads of a block; warps do not meet. Reads ->
-// writes: packed codes and scales -> w [n, k], 16 bits, row-major. Source: own.
+//   through shared memory, to the output.
+// Run by all threads of a block; warps do not meet.
+// Reads -> writes: packed codes and scales -> w [n, k], 16 bits, row-major.
+// Source: own.
 #pragma once
 #include "humming/dequant/int4.cuh"
 #include "humming/epilogue/dequantize.cuh"

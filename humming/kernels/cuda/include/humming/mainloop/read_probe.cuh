@@ -1,8 +1,8 @@
 // Reading a buffer once with all threads of the grid, and nothing else.
 // Run by all threads of a grid.
 // Reads -> writes: a buffer in global memory, 16 bytes a chunk -> one word, which is never written
-// in practice. Source: own. Eight loads are in flight a thread; the sum keeps the compiler from
-// dropping them.
+//   in practice.
+// Source: own. Eight loads are in flight a thread; the sum keeps the compiler from dropping them.
 #pragma once
 #include "humming/epilogue/read_probe.cuh"
 #include "humming/scheduler/read_probe.cuh"

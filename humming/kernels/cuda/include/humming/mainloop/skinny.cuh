@@ -1,7 +1,9 @@
 // The order of a skinny warp's steps: fragments of x once a group, then every row tile against
-// them, then the scale. Run by a whole converged warp. Reads -> writes: weight pieces, x and scales
-// through memory/ -> fp32 accumulator fragments. Source: own. The bias that raw codes carry is
-// taken away by one more product with x, shared by all row tiles of the group.
+//   them, then the scale.
+// Run by a whole converged warp.
+// Reads -> writes: weight pieces, x and scales through memory/ -> fp32 accumulator fragments.
+// Source: own. The bias that raw codes carry is taken away by one more product with x, shared by
+//   all row tiles of the group.
 #pragma once
 #include "humming/dequant/int4.cuh"
 #include "humming/memory/skinny_operands.cuh"

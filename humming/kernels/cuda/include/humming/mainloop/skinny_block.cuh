@@ -1,7 +1,9 @@
 // A whole skinny block, step by step: weights first, then whatever has to wait for the kernel
-// before, then k, then the sums. Run by all threads of a block. Reads -> writes: x [m, k], packed
-// codes and scales, bias -> out [m, n]. Source: own. Weights do not depend on the kernel before
-// (dependent launch, sm_90), so their stream starts ahead of the wait.
+//   before, then k, then the sums.
+// Run by all threads of a block.
+// Reads -> writes: x [m, k], packed codes and scales, bias -> out [m, n].
+// Source: own. Weights do not depend on the kernel before (dependent launch, sm_90), so their
+//   stream starts ahead of the wait.
 #pragma once
 #include "humming/epilogue/skinny.cuh"
 #include "humming/mainloop/skinny.cuh"

@@ -1,7 +1,9 @@
 // A skinny block of warpgroups: wgmma multiplies what the warps dequantize, while they dequantize
-// what comes next. Run by all threads of a block. Reads -> writes: x [m, k], packed codes and
-// scales, bias -> out [m, n]. Source: own. Half a piece (64 k) a commit: two sets of A registers,
-// two sets of products, one commit in flight.
+//   what comes next.
+// Run by all threads of a block.
+// Reads -> writes: x [m, k], packed codes and scales, bias -> out [m, n].
+// Source: own. Half a piece (64 k) a commit: two sets of A registers, two sets of products, one
+//   commit in flight.
 #pragma once
 #include "humming/dequant/int4.cuh"
 #include "humming/epilogue/skinny.cuh"

@@ -1,7 +1,8 @@
 // One warp's tile of 16 rows by 64 columns, 16 bits each, on its way from fragments to rows.
 // Run by a whole converged warp; no other warp sees the tile.
 // Reads -> writes: A fragments of m16n8k16 -> shared memory [16][64] -> 16 contiguous bytes of a
-// row. Source: own. Rows are padded by 16 bytes, so that neither side meets a bank twice.
+//   row.
+// Source: own. Rows are padded by 16 bytes, so that neither side meets a bank twice.
 #pragma once
 #include "humming/ptx/move.cuh"
 

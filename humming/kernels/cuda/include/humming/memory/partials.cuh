@@ -1,7 +1,9 @@
 // Partial sums in shared memory: of the ways in which a block splits k, and of the blocks of a
-// cluster. Run by one warp writes its own; any thread reads. Reads -> writes: accumulator fragments
-// -> shared memory [warp][row of x][row of w] fp32 -> pairs of neighbouring rows of w. Source: own;
-// sums run in the order of warps and blocks, so that equal inputs give equal bits.
+//   cluster.
+// Run by one warp writes its own; any thread reads.
+// Reads -> writes: accumulator fragments -> shared memory [warp][row of x][row of w] fp32 -> pairs
+//   of neighbouring rows of w.
+// Source: own; sums run in the order of warps and blocks, so that equal inputs give equal bits.
 #pragma once
 #include "humming/ptx/grid.cuh"
 #include "humming/ptx/move.cuh"

@@ -1,8 +1,10 @@
 // One warp's rings of x (a slot: one group, 128 k, of every row) and of scales (a slot: one group
-// of every row tile of the block). Run by a whole converged warp; no other warp sees the ring.
+//   of every row tile of the block).
+// Run by a whole converged warp; no other warp sees the ring.
 // Reads -> writes: x [m, k] and packed scales in global memory -> shared memory (rows padded by 16
-// bytes) -> B fragments. Source: own. cp.async, 16 bytes a lane; plain loads and stores on sm_75.
-// Rows of x are aligned to 16 bytes.
+//   bytes) -> B fragments.
+// Source: own. cp.async, 16 bytes a lane; plain loads and stores on sm_75. Rows of x are aligned to
+//   16 bytes.
 #pragma once
 #include "humming/memory/barrier.cuh"
 #include "humming/memory/skinny_plan.cuh"

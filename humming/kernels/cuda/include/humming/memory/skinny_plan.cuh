@@ -1,6 +1,9 @@
 // Where things lie in a skinny block's shared memory: every byte offset of that family, as
-// constants. Run by nobody; constants only. Reads -> writes: nothing. [barriers | weight rings |
-// operand rings], partials over the rings, gather last. Source: own.
+//   constants.
+// Run by nobody; constants only.
+// Reads -> writes: nothing. [barriers | weight rings | operand rings], partials over the rings,
+//   gather last.
+// Source: own.
 #pragma once
 #include "humming/ptx/types.cuh"
 

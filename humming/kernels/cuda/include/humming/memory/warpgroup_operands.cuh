@@ -1,8 +1,9 @@
 // One warpgroup's ring of x, as wgmma wants it, and each of its warps' ring of scales.
 // Run by a warpgroup of four converged warps.
 // Reads -> writes: x [m, k] and packed scales in global memory -> shared memory; x as two panels
-// [columns * 8][64] with the 128-byte swizzle. Source: PTX ISA 9.0, matrix descriptors: chunk c of
-// row r lies at c ^ (r & 7); eight rows are 1024 bytes.
+//   [columns * 8][64] with the 128-byte swizzle.
+// Source: PTX ISA 9.0, matrix descriptors: chunk c of row r lies at c ^ (r & 7); eight rows are
+//   1024 bytes.
 #pragma once
 #include "humming/memory/barrier.cuh"
 #include "humming/memory/warpgroup_plan.cuh"

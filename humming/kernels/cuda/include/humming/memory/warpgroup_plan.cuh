@@ -1,7 +1,9 @@
 // Where things lie in the shared memory of a skinny block of warpgroups: every byte offset, as
-// constants, and where it begins. Run by nobody; constants only. Reads -> writes: nothing.
-// [barriers | x rings | scale rings | weight rings], partials over the rings, gather last. Source:
-// own.
+//   constants, and where it begins.
+// Run by nobody; constants only.
+// Reads -> writes: nothing. [barriers | x rings | scale rings | weight rings], partials over the
+//   rings, gather last.
+// Source: own.
 #pragma once
 #include "humming/ptx/types.cuh"
 

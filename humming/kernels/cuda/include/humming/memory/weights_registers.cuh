@@ -1,7 +1,8 @@
 // One warp's stream of weight pieces (1024 bytes: one row tile, one group) held in registers, one
-// unit ahead. Run by a whole converged warp. Reads -> writes: packed codes in global memory ->
-// registers, 16 bytes a lane and tile. Source: own. Plain loads: all that sm_75 has, and the
-// shortest way on any device.
+//   unit ahead.
+// Run by a whole converged warp.
+// Reads -> writes: packed codes in global memory -> registers, 16 bytes a lane and tile.
+// Source: own. Plain loads: all that sm_75 has, and the shortest way on any device.
 #pragma once
 #include "humming/memory/skinny_plan.cuh"
 #include "humming/ptx/move.cuh"

@@ -1,8 +1,10 @@
 // One warp's stream of weight pieces (1024 bytes: one row tile, one group) through its own ring in
-// shared memory. Run by a whole converged warp; no other warp sees the ring. Reads -> writes:
-// packed codes in global memory -> shared memory -> registers, 16 bytes a lane and tile. Source:
-// own. cp.async of the lane's own bytes (sm_80), one barrier a stage: a lane reads back what it
-// copied, so slots need no release.
+//   shared memory.
+// Run by a whole converged warp; no other warp sees the ring.
+// Reads -> writes: packed codes in global memory -> shared memory -> registers, 16 bytes a lane and
+//   tile.
+// Source: own. cp.async of the lane's own bytes (sm_80), one barrier a stage: a lane reads back
+//   what it copied, so slots need no release.
 #pragma once
 #include "humming/memory/barrier.cuh"
 #include "humming/ptx/move.cuh"

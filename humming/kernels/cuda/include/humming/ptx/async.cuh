@@ -1,6 +1,8 @@
 // Asynchronous copies into shared memory and the barriers that they complete on, one instruction a
-// function. Run by one thread (copies, arrivals); any thread may wait. Reads -> writes: global ->
-// shared memory. Source: PTX ISA 9.0, cp.async, mbarrier (sm_80).
+//   function.
+// Run by one thread (copies, arrivals); any thread may wait.
+// Reads -> writes: global -> shared memory.
+// Source: PTX ISA 9.0, cp.async, mbarrier (sm_80).
 #pragma once
 #include "humming/ptx/types.cuh"
 

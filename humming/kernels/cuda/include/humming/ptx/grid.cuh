@@ -1,7 +1,8 @@
 // Cooperation between blocks: clusters, their shared memory, and dependent launches, one
-// instruction a function. Run by barriers, every thread of the cluster; the rest, any thread. Reads
-// -> writes: registers -> another block's shared memory. Source: PTX ISA 9.0, barrier.cluster,
-// mapa, st.shared::cluster, griddepcontrol (sm_90).
+//   instruction a function.
+// Run by barriers, every thread of the cluster; the rest, any thread.
+// Reads -> writes: registers -> another block's shared memory.
+// Source: PTX ISA 9.0, barrier.cluster, mapa, st.shared::cluster, griddepcontrol (sm_90).
 #pragma once
 #include "humming/ptx/types.cuh"
 

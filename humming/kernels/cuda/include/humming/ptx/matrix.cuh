@@ -1,7 +1,8 @@
 // Tensor-core instructions on 16-bit operands, one a function.
 // Run by a whole converged warp.
 // Reads -> writes: registers, or shared memory -> registers (ldmatrix); fragments as in the PTX
-// ISA, "mma.m16n8k16". Source: PTX ISA 9.0, warp-level matrix instructions.
+//   ISA, "mma.m16n8k16".
+// Source: PTX ISA 9.0, warp-level matrix instructions.
 #pragma once
 #include "humming/ptx/types.cuh"
 

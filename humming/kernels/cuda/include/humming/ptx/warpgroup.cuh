@@ -1,8 +1,9 @@
 // Warpgroup matrix instructions with A in registers and B in shared memory, one a function.
 // Run by a warpgroup: four converged warps, the first a multiple of four.
 // Reads -> writes: A fragment registers, B through a descriptor of shared memory -> accumulator
-// registers, asynchronously. Source: PTX ISA 9.0, wgmma (sm_90a). `settle` keeps the compiler from
-// moving a register's reads above the wait.
+//   registers, asynchronously.
+// Source: PTX ISA 9.0, wgmma (sm_90a). `settle` keeps the compiler from moving a register's reads
+//   above the wait.
 #pragma once
 #include "humming/ptx/types.cuh"
 
@@ -20,9 +21,6 @@ __device__ __forceinline__ void wgmma_wait() {
 }
 __device__ __forceinline__ void settle(float& v) { asm volatile("" : "+f"(v)::"memory"); }
 __device__ __forceinline__ void settle(u32& v) { asm volatile("" : "+r"(v)::"memory"); }
-__device__ __forceinline__ void named_barrier(u32 id, u32 threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
 
 __device__ __forceinline__ void wgmma_m64n8k16_bf16(float (&d)[1][4], const u32 (&a)[4], u64 b) {
   asm volatile(

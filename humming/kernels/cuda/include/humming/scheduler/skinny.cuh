@@ -2,7 +2,7 @@
 // Run by every thread.
 // Reads -> writes: the grid's coordinates -> registers.
 // Source: own. Groups are dealt out in turn to all warps that share an output tile, so that no warp
-// has two more than another.
+//   has two more than another.
 #pragma once
 #include "humming/ptx/types.cuh"
 
