@@ -14,6 +14,10 @@ from humming.spec.formats import QuantFormat
 from humming.spec.layouts import LAYOUTS
 from humming.state import ACTIVATIONS, layout_on, scales_follow
 
+READS_WEIGHTS = (nn.TransformerEncoderLayer,)
+"""Modules that hand the weights of their linear layers to a fused kernel instead of calling
+them."""
+
 
 def convert(
     model: nn.Module, format: str = "int4g128", skip: Iterable[str] = ("lm_head",)
@@ -22,7 +26,8 @@ def convert(
 
     A layer is left as it is where its name or the last part of it matches a pattern of `skip`
     ("lm_head", "*.router"), where it is a subclass of nn.Linear (whose owner may read its weight),
-    where its weight is tied to another module's, or where its device's layout does not take its
+    where its weight is tied to another module's, where its owner is known to read its weight
+    (READS_WEIGHTS), or where its device's layout does not take its
     `in_features`, a multiple of 32 on the CPU and of 8 on CUDA (a warning names those). A layer
     used under two names stays one layer. A model that is itself an nn.Linear comes back as the new
     layer. Raises FormatError for a format that does not run here, LayoutError for fp32 on CUDA;
@@ -79,7 +84,7 @@ def _linears(model: nn.Module) -> Iterable[tuple[str, nn.Module, str, nn.Linear]
     """(full name, owner, attribute, layer) of each plain nn.Linear, under all of its names."""
     for prefix, owner in model.named_modules():
         for attribute, child in owner._modules.items():
-            if type(child) is nn.Linear:
+            if type(child) is nn.Linear and not isinstance(owner, READS_WEIGHTS):
                 yield f"{prefix}.{attribute}" if prefix else attribute, owner, attribute, child
 
 

@@ -145,6 +145,11 @@ def gemm(
     default one serves. Raises LayoutError on a shape, dtype or device that does not fit, TableError
     on a table that cannot be used.
     """
+    if not isinstance(weight, (PackedWeight, QuantizedTensor)):
+        raise LayoutError(
+            f"gemm takes a QuantizedTensor or a PackedWeight, but got {type(weight).__name__}; "
+            "quantize the weight with humming.quantize"
+        )
     packed = (
         packed_on_device(weight, weight.scales.dtype)
         if isinstance(weight, QuantizedTensor)
@@ -242,6 +247,15 @@ def check_tensors(x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | No
         raise LayoutError(
             f"codes and scales must be packed for n={weight.n}, k={weight.k}, but got "
             f"{list(codes)} and {list(scales)}; pack them with humming.quantize.pack"
+        )
+    held = torch.float32 if kind == "cpu" else weight.scale_dtype
+    if (weight.codes.dtype, weight.scales.dtype) != (torch.int32, held) or not (
+        weight.codes.is_contiguous() and weight.scales.is_contiguous()
+    ):
+        raise LayoutError(
+            f"layout '{weight.layout}' holds contiguous int32 codes and {_name(held)} scales, but "
+            f"got {_name(weight.codes.dtype)} and {_name(weight.scales.dtype)}; convert the layer "
+            "with .to(), which packs it anew, and leave its buffers alone"
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 
 from humming.dispatch.intervals import TunedTable
 from humming.errors import HummingError, LayoutError
@@ -75,6 +76,9 @@ class HummingLinear(nn.Module):
     ) -> None:
         """An all-zero layer, to be filled by `load_state_dict`; `dtype` as in nn.Linear."""
         super().__init__()
+        for name, size in (("in_features", in_features), ("out_features", out_features)):
+            if type(size) is not int or size < 1:
+                raise LayoutError(f"`{name} >= 1` must hold as a whole number, but got {size!r}")
         dtype = dtype or torch.get_default_dtype()
         groups = QuantFormat.parse(format).weight.groups(in_features)
         if dtype not in ACTIVATIONS:
@@ -116,6 +120,16 @@ class HummingLinear(nn.Module):
         layer._fill(packed_on_device(weight, dtype), bias, dtype)
         return layer
 
+    def __getattr__(self, name: str) -> Any:
+        """What nn.Module has; a float weight is asked for in vain, in one sentence."""
+        if name == "weight":
+            raise AttributeError(
+                "a HummingLinear keeps no float weight; use .quantized().dequantize(), or leave "
+                "the "
+                "layer as it is with humming.convert(model, skip=[...])"
+            )
+        return super().__getattr__(name)
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., n] in x's dtype. Raises LayoutError where `x` does not fit or needs a gradient."""
         if torch.compiler.is_compiling():
@@ -131,7 +145,11 @@ class HummingLinear(nn.Module):
             or buffers["packed_codes"] is not weight.codes
             or buffers["packed_scales"] is not weight.scales
             or buffers["bias"] is not self._kept_bias
+            # Code that casts models assigns to `.data`: same tensor, other memory.
+            or weight.codes.data_ptr() != self._checked[0]
+            or weight.scales.data_ptr() != self._checked[1]
             or x.requires_grad
+            or forward_ad._current_level >= 0
             or x.is_neg()
             or _intercepted()
         ):
@@ -206,19 +224,21 @@ class HummingLinear(nn.Module):
         self._plans: dict[tuple[torch.dtype, int], Plan] = {}
         self._weight = self.spec.weight(self.packed_codes, self.packed_scales)
         self._kept_bias = self.bias
+        self._checked = (0, 0)  # where codes and scales lay when their types were last checked
 
     def _through_op(self, x: torch.Tensor) -> torch.Tensor:
         return through_op(x, self.packed_codes, self.packed_scales, self.bias, self.layer_text)
 
     def _forward_carefully(self, x: torch.Tensor) -> torch.Tensor:
         """A call that is a first one, wrong, or watched by a mode."""
-        if x.requires_grad and torch.is_grad_enabled():
+        if (x.requires_grad and torch.is_grad_enabled()) or _has_tangent(x):
             raise LayoutError(NO_BACKWARD)
         if type(x) not in _PLAIN or x.is_meta or x.is_neg() or _intercepted():
             return self._through_op(x)
         weight = self.spec.weight(self.packed_codes, self.packed_scales)
         check_call(x, self.spec, self.bias)
         check_tensors(x, weight, self.bias)
+        self._checked = (weight.codes.data_ptr(), weight.scales.data_ptr())
         plan = bound(self.spec, x.dtype, self.bias is not None, place_of(x.device))
         self._plans[x.dtype, torch.get_num_threads()] = plan
         bias = None if self.bias is None else self.bias.to(torch.float32).contiguous()
@@ -351,3 +371,10 @@ def _intercepted() -> bool:
         or _tracing() is not None
         or _transforms() is not None
     )
+
+
+def _has_tangent(x: torch.Tensor) -> bool:
+    """Whether forward-mode differentiation asks for a derivative along `x`."""
+    if forward_ad._current_level < 0:
+        return False
+    return forward_ad.unpack_dual(x).tangent is not None  # type: ignore[no-untyped-call]

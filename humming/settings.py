@@ -34,8 +34,9 @@ def database_url(explicit: str | None = None) -> str:
 def tables_dir(database: str | None = None) -> Path:
     """Folder of the tuned tables of a database, its alone.
 
-    `tables` in the data folder for the default database, `<file>.tables` beside another SQLite file,
-    and for a server a folder of the data folder's that is named by the URL without its password.
+    `tables` in the data folder for the default database, `<file>.tables` beside another SQLite
+    file, and for a server a folder of the data folder's that is named by the URL without its
+    password.
     """
     url = database_url(database)
     if not url.startswith("sqlite:///"):

@@ -83,3 +83,11 @@ def test_wrong_use_gets_a_sentence():
         humming.convert(Model(), "int8")
     with pytest.raises(LayoutError, match="skip takes a list"):
         humming.convert(Model(), skip="lm_head")
+
+
+def test_layers_whose_owner_reads_their_weight_stay():
+    model = nn.TransformerEncoderLayer(64, 2, 128, batch_first=True).eval()
+    x = torch.randn(1, 3, 64)
+    expected = model(x)
+    humming.convert(model)
+    assert torch.equal(model(x), expected)

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import humming
+from humming import HummingLinear
 from humming.errors import FormatError, LayoutError, LegalityError
 from humming.reference import error_bound, matmul_float64
 
@@ -211,3 +212,46 @@ def test_threads_get_the_serial_result():
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_buffers_cast_behind_its_back_are_refused(dtype):
+    layer = HummingLinear.from_linear(nn.Linear(128, 48, bias=False))
+    x = torch.randn(2, 128)
+    layer(x), layer(x)
+    for buffer in layer.buffers():
+        if buffer.is_floating_point():
+            buffer.data = buffer.data.to(dtype)
+    for _ in range(2):
+        with pytest.raises(LayoutError, match="leave its buffers alone"):
+            layer(x)
+
+
+@pytest.mark.parametrize("break_it", [lambda t: t.to(torch.int64), lambda t: t.mT])
+def test_codes_of_another_type_or_order_are_refused(break_it):
+    layer = HummingLinear.from_linear(nn.Linear(128, 256))
+    x = torch.randn(2, 128)
+    layer(x)
+    layer.packed_codes = break_it(layer.packed_codes)
+    with pytest.raises(LayoutError, match="pack"):
+        layer(x)
+
+
+def test_forward_mode_differentiation_is_refused_like_backward():
+    layer = HummingLinear.from_linear(nn.Linear(64, 16))
+    x = torch.randn(1, 64)
+    layer(x)
+    with pytest.raises(LayoutError, match="no backward"):
+        torch.func.jvp(layer, (x,), (torch.ones_like(x),))
+
+
+def test_a_float_weight_is_asked_for_in_vain_and_sizes_are_checked():
+    layer = HummingLinear.from_linear(nn.Linear(64, 16))
+    assert not hasattr(layer, "weight")
+    with pytest.raises(AttributeError, match="keeps no float weight"):
+        _ = layer.weight
+    for sizes in ((128, 0), (-128, 16), ("128", 16), (128.0, 16)):
+        with pytest.raises(LayoutError, match=">= 1"):
+            HummingLinear(*sizes)
+    with pytest.raises(LayoutError, match="QuantizedTensor"):
+        humming.gemm(torch.randn(1, 64), nn.Linear(64, 16).weight)
