@@ -70,7 +70,7 @@ def _skinny(problem: Problem, device: Device, block_m: int) -> Iterator[SkinnyCo
     tile = _tile(problem, device, block_m, warpgroup)
     if capability == (9, 0) and block_m == 16 and (tile.groups < 16 or tile.waves > 1):
         warpgroup, tile = True, _tile(problem, device, block_m, True)
-    best = (_wgmma if warpgroup else _mma)(problem, block_m, tile)
+    best = (_wgmma if warpgroup else _mma)(block_m, tile)
     if capability < (9, 0):
         best = replace(best, dependent_launch=0)
     if capability < (8, 0):
@@ -114,7 +114,7 @@ def _tile(problem: Problem, device: Device, block_m: int, warpgroup: bool) -> _T
     return _Tile(tiles_n, split_k, -(-groups // split_k), waves)
 
 
-def _mma(problem: Problem, block_m: int, tile: _Tile) -> SkinnyConfig:
+def _mma(block_m: int, tile: _Tile) -> SkinnyConfig:
     """Products of a warp: some groups of k for each warp, and enough weights in flight."""
     # A short kernel gains by finding room beside the one before it, which is about to end.
     short = block_m <= 8 and tile.waves * tile.groups * tile.tiles_n <= _SHORT
@@ -139,14 +139,14 @@ def _mma(problem: Problem, block_m: int, tile: _Tile) -> SkinnyConfig:
         warpgroup=0,
         exact_codes=0,
     )
-    # bf16 leaves registers for eight row tiles, or for seven beside two columns of fragments of x.
-    held = problem.activation_dtype == "bf16" and tile.tiles_n <= (8 if block_m == 8 else 7)
+    # Registers hold eight row tiles, or seven beside two columns of fragments of x.
+    held = tile.tiles_n <= (8 if block_m == 8 else 7)
     if held and 1 < block_m <= 16 and warps == 8 and not short:
         return _in_registers(config)
     return config
 
 
-def _wgmma(_: Problem, block_m: int, tile: _Tile) -> SkinnyConfig:
+def _wgmma(block_m: int, tile: _Tile) -> SkinnyConfig:
     """Products of warpgroups: as many as registers allow."""
     warps = 8
     if tile.tiles_n <= 2 and tile.groups >= 24:

@@ -71,7 +71,8 @@ class SkinnyConfig:
     blocks_per_sm     blocks for which registers are to be found on one multiprocessor
     dependent_launch  1: the weights' stream starts before the kernel before has ended
     warpgroup    1: warpgroup products (wgmma), on compute capability 9.0 only
-    exact_codes  1: codes lose their bias before they are multiplied, and not after
+    exact_codes  1: codes lose their bias before they are multiplied, and not after, where an
+                 infinite x gives NaN
     """
 
     family: ClassVar[str] = "skinny"

@@ -6,10 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from humming.errors import CompileError, CompilerNotFoundError, FormatError, LegalityError
+from humming.errors import (
+    CompileError,
+    CompilerNotFoundError,
+    FormatError,
+    KernelLoadError,
+    LegalityError,
+)
 from humming.jit import cache, nvrtc
 from humming.jit.cache import KernelCache, compile_key, compiled, read_library, source_key
 from humming.jit.compiler import Compiler
+from humming.jit.load import load
 from humming.jit.source import KernelSource, render
 from humming.spec.config import CpuConfig, DequantizeConfig, SkinnyConfig
 from humming.spec.device import Device
@@ -104,6 +111,15 @@ def test_rendered_text_has_named_constants_and_only_its_own_headers():
     assert "humming/memory/skinny_plan.cuh" not in names
     assert "humming/ptx/types.cuh" in names  # included by headers alone
     assert source.static["smem_bytes"] > 0
+
+
+def test_a_gpu_that_is_not_here_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("HUMMING_CACHE", str(tmp_path))
+    nowhere = replace(GPU, uuid="GPU-00000000-0000-0000-0000-000000000000")
+    with pytest.raises(KernelLoadError, match=r"NVIDIA driver|not one that CUDA sees"):
+        load(compiled(CONFIG, PROBLEM, nowhere), nowhere)
+    with pytest.raises(KernelLoadError, match="cannot be loaded for cpu"):
+        load(compiled(CONFIG, PROBLEM, nowhere), Device("cpu", "a CPU", "x86_64", 1))
 
 
 def test_an_error_is_told_with_its_line():

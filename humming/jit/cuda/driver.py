@@ -128,9 +128,12 @@ def device_index(device: Device) -> int:
     """
     try:
         from cuda.bindings import driver
+
+        _loading(driver.cuInit(0))
     except ImportError as error:
         raise KernelLoadError("cuda-python is missing; pip install humming-tune[cu13]") from error
-    _loading(driver.cuInit(0))
+    except (RuntimeError, OSError) as error:  # the binding finds no driver to bind to
+        raise KernelLoadError("this machine has no NVIDIA driver; use --device cpu") from error
     for index in range(int(_loading(driver.cuDeviceGetCount()))):
         raw = _loading(driver.cuDeviceGetUuid(_loading(driver.cuDeviceGet(index)))).bytes.hex()
         if device.uuid is None or device.uuid.removeprefix("GPU-").replace("-", "") == raw:

@@ -2,17 +2,17 @@
 // Run by one thread, on its own word of a 16x64 tile.
 // Reads -> writes: registers; nibble i of each half word -> register a[i], low half = even k
 //   (quantize/layout: cuda_n16k64).
-// Source: a code OR-ed into the mantissa of 2^7 (bf16) or 2^10 (fp16) is that power plus the code;
-//   see Kim et al., arXiv:2211.10017.
+// Source: a code OR-ed into the mantissa of a power of two is that power plus the code; see Kim et
+//   al., arXiv:2211.10017. The power is the least that few shifts allow, as the product with the
+//   bias is a sum that the codes' own must stand out of.
 #pragma once
 #include "humming/dequant/activation.cuh"
 
 namespace humming {
 
-// What `raw` leaves in a register is bias + factor * code, with `factor` and `bias` per half of the
-// tile's rows (g, g + 8). `negative_bias` is the A fragment whose product with x takes the bias
-// away; `high_rows_scale` undoes the factor of rows 8..15. `exact` leaves the codes themselves;
-// `scaled` leaves code * scale, rounded once, for a pair of scales of rows g and of rows g + 8.
+// `raw` leaves bias + code in a register; `negative_bias` is the A fragment whose product with x
+// takes the bias away. `exact` leaves the codes themselves; `scaled` leaves code * scale, rounded
+// once, for a pair of scales of rows g and of rows g + 8.
 template <class Activation>
 struct Int4;
 
@@ -21,9 +21,7 @@ constexpr u32 negative_zero = 0x80008000u;
 
 template <>
 struct Int4<Bf16> {
-  static constexpr float high_rows_scale = 1.0f;
-  static constexpr u32 negative_bias_low = 0xC308C308u;  // -136: 2^7 and the code's own offset of 8
-  static constexpr u32 negative_bias_high = 0xC308C308u;
+  static constexpr u32 negative_bias = 0xC308C308u;  // -136: 2^7 and the code's own offset of 8
 
   static __device__ __forceinline__ void raw(u32 (&a)[4], u32 word) {
     constexpr u32 mask = 0x000F000Fu, base = 0x43004300u;
@@ -33,9 +31,10 @@ struct Int4<Bf16> {
     a[3] = ptx::and_or(word >> 12, mask, base);
   }
   static __device__ __forceinline__ void exact(u32 (&a)[4], u32 word) {
+    constexpr u32 one = 0x3F803F80u;
     raw(a, word);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[i] = ptx::fma_bf16x2(a[i], 0x3F803F80u, 0xC308C308u);
+    for (int i = 0; i < 4; ++i) a[i] = ptx::fma_bf16x2(a[i], one, negative_bias);
   }
   static __device__ __forceinline__ void scaled(u32 (&a)[4], u32 word, u32 low, u32 high) {
     exact(a, word);
@@ -47,25 +46,20 @@ struct Int4<Bf16> {
 
 template <>
 struct Int4<Fp16> {
-  static constexpr float high_rows_scale = 0.0625f;
-  static constexpr u32 negative_bias_low = 0xE408E408u;   // -1032: 2^10 and the offset of 8
-  static constexpr u32 negative_bias_high = 0xE480E480u;  // -1152: 2^10 and 16 times the offset
+  static constexpr u32 negative_bias = 0xD480D480u;  // -72: 2^6 and the code's own offset of 8
 
   static __device__ __forceinline__ void raw(u32 (&a)[4], u32 word) {
-    constexpr u32 low = 0x000F000Fu, high = 0x00F000F0u, base = 0x64006400u;
-    u32 upper = word >> 8;
-    a[0] = ptx::and_or(word, low, base);
-    a[1] = ptx::and_or(word, high, base);
-    a[2] = ptx::and_or(upper, low, base);
-    a[3] = ptx::and_or(upper, high, base);
+    constexpr u32 mask = 0x00F000F0u, base = 0x54005400u;
+    a[0] = ptx::and_or(word << 4, mask, base);
+    a[1] = ptx::and_or(word, mask, base);
+    a[2] = ptx::and_or(word >> 4, mask, base);
+    a[3] = ptx::and_or(word >> 8, mask, base);
   }
   static __device__ __forceinline__ void exact(u32 (&a)[4], u32 word) {
+    constexpr u32 one = 0x3C003C00u;
     raw(a, word);
 #pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-      a[i] = ptx::fma_f16x2(a[i], 0x3C003C00u, 0xE408E408u);          // 1 * a - 1032
-      a[i + 1] = ptx::fma_f16x2(a[i + 1], 0x2C002C00u, 0xD480D480u);  // a / 16 - 72
-    }
+    for (int i = 0; i < 4; ++i) a[i] = ptx::fma_f16x2(a[i], one, negative_bias);
   }
   static __device__ __forceinline__ void scaled(u32 (&a)[4], u32 word, u32 low, u32 high) {
     exact(a, word);

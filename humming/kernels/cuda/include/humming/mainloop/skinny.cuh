@@ -63,7 +63,6 @@ __device__ __forceinline__ void warp_skinny_unit(SkinnySums<Config>& sums, Weigh
     u32 pair = operands.scale_pair(u, t);
     float low = Activation::widen(static_cast<u16>(pair)),
           high = Activation::widen(static_cast<u16>(pair >> 16));
-    if constexpr (!Config::exact_codes) high *= Codes::high_rows_scale;
 #pragma unroll
     for (int c = 0; c < Plan::columns; ++c)
 #pragma unroll

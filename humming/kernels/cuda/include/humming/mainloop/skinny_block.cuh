@@ -45,9 +45,8 @@ __device__ __forceinline__ void block_skinny(u32 shared, const SkinnyCall& call)
   using Codes = Int4<typename Config::Activation>;
   // m >= 0, which the compiler does not know: the fragment stays in registers instead of being made
   // again for every group.
-  const u32 zero = call.m >> 31, low = Codes::negative_bias_low + zero,
-            high = Codes::negative_bias_high + zero;
-  const u32 bias_fragment[4] = {low, high, low, high};
+  const u32 bias = Codes::negative_bias + (call.m >> 31);
+  const u32 bias_fragment[4] = {bias, bias, bias, bias};
 #pragma unroll 1
   for (int u = 0; u < share.units; ++u)
     warp_skinny_unit<Config>(sums, weights, operands, bias_fragment, u);

@@ -23,8 +23,7 @@ __device__ __forceinline__ void group_add_scaled(float (&sum)[columns][4],
                                                  const float (&bias)[columns][4], u32 scale_pair) {
   using Activation = typename Config::Activation;
   const float low = Activation::widen(static_cast<u16>(scale_pair));
-  const float high =
-      Activation::widen(static_cast<u16>(scale_pair >> 16)) * Int4<Activation>::high_rows_scale;
+  const float high = Activation::widen(static_cast<u16>(scale_pair >> 16));
 #pragma unroll
   for (int c = 0; c < columns; ++c)
 #pragma unroll
@@ -124,9 +123,8 @@ __device__ __forceinline__ void block_skinny(u32 shared, const SkinnyCall& call)
 
   GroupSums<Config> sums = {};
   using Codes = Int4<typename Config::Activation>;
-  const u32 zero = call.m >> 31, low = Codes::negative_bias_low + zero,
-            high = Codes::negative_bias_high + zero;
-  const u32 bias_fragment[4] = {low, high, low, high};
+  const u32 bias = Codes::negative_bias + (call.m >> 31);
+  const u32 bias_fragment[4] = {bias, bias, bias, bias};
 #pragma unroll 1
   for (int u = 0; u < share.units; ++u) {
     group_skinny_unit<Config>(sums, weights, operands, bias_fragment, u);
