@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -192,7 +193,7 @@ def load_cuda(compiled: CompiledKernel, device: Device) -> CudaKernel:
 
 def _config_of(compiled: CompiledKernel, kind: type[Any]) -> Any:
     """The config that was rendered into the source."""
-    names = ("family", *kind.__dataclass_fields__)
+    names = ("family", *(field.name for field in fields(kind)))
     return config_from_dict({name: compiled.source.static[name] for name in names})
 
 
