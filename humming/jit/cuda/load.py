@@ -208,4 +208,4 @@ def _launched_before(codes: torch.Tensor) -> bool:
         return True
     key = id(codes)
     _SEEN[key] = weakref.ref(codes, lambda _: _SEEN.pop(key, None))
-    return torch.cuda.is_current_stream_capturing()
+    return codes.is_cuda and torch.cuda.is_current_stream_capturing()
