@@ -91,7 +91,7 @@ def _tile(problem: Problem, device: Device, block_m: int, warpgroup: bool) -> _T
     rows = 64 if warpgroup else 16
     row_tiles, groups = -(-problem.n // rows), -(-problem.k // _GROUP)
     # Registers: accumulators are tiles_n x block_m / 8 fragments, next to fragments of x.
-    most = 7 if warpgroup else {1: 8, 8: 14, 16: 12, 24: 6, 32: 4}[block_m]
+    most = 7 if warpgroup else {1: 8, 8: 14, 16: 10, 24: 6, 32: 4}[block_m]
     if (device.compute_capability or (0, 0)) < (8, 0):  # weights are held in registers too
         most = {1: 7, 8: 6, 16: 5, 24: 3, 32: 2}[block_m]
     most = min(most, row_tiles)

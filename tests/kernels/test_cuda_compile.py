@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from cuda_cases import CAPABILITIES, PLAIN, Case, compile_cases, cover, gpu, problem
 
@@ -51,9 +53,9 @@ def test_default_configs_of_a_hopper_spill_no_registers():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("capability", CAPABILITIES)
+@pytest.mark.parametrize("capability", [(7, 5), (8, 0), (8, 6), (9, 0), (10, 0), (12, 0)])
 def test_default_configs_spill_no_registers(capability):
-    _assert_no_spills(_defaults([capability], SHAPES + OTHER_SHAPES, [1, 4, 12, 20, 30, 40, 64]))
+    _assert_no_spills(_defaults([capability], SHAPES + OTHER_SHAPES, [1, 8, 16, 24, 32]))
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
@@ -62,8 +64,6 @@ def test_the_read_probe_compiles(arch):
 
 
 def test_spills_are_seen():
-    from dataclasses import replace
-
     crowded = replace(PLAIN, block_m=32, tiles_n=16, warps=16)
     (cubin,) = compile_cases([(gpu((9, 0)), "bf16", crowded)])
     assert not isinstance(cubin, CompileError)
