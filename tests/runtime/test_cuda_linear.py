@@ -107,7 +107,8 @@ def test_a_launch_that_fails_gives_way_with_one_warning(tuned, monkeypatch):
         y = layer(x)
     monkeypatch.undo()
     assert_right(layer, x, y)
-    assert lookup(plan.dispatches, 64).source == "heuristic"
+    # The nearest tuned config that is legal here, else the heuristic's: never the refused one.
+    assert lookup(plan.dispatches, 64).source in ("nearest", "heuristic")
 
 
 def test_a_prepared_layer_is_captured_and_replayed_for_every_m():
