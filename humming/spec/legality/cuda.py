@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from humming.spec.device import Device
 from humming.spec.layouts import CUDA_LAYOUT, LAYOUTS
@@ -43,76 +44,88 @@ def blocks_fit(device: Device, blocks: int, threads: int, smem_bytes: int) -> bo
     return blocks * threads <= threads_per_sm(device) and blocks * (smem_bytes + reserved) <= room
 
 
+_Holds = Callable[[Problem, Device], bool]
+_Says = Callable[[str, Problem, Device], str]
+
+_SHARED: tuple[tuple[str, _Holds, _Says, bool], ...] = (
+    (
+        "device",
+        lambda p, d: d.kind == "cuda" and capability(d) >= LEAST_CAPABILITY,
+        lambda f, p, d: (
+            f"family '{f}' needs an NVIDIA GPU of compute capability {_dotted(LEAST_CAPABILITY)} "
+            f"or newer, but got {d.kind} '{d.name}' {_dotted(capability(d))}; use --device cpu"
+        ),
+        False,
+    ),
+    (
+        "op",
+        lambda p, d: p.op == "dense",
+        lambda f, p, d: f"family '{f}' runs op 'dense', but got op '{p.op}'",
+        False,
+    ),
+    (
+        "format",
+        lambda p, d: p.format in FORMATS,
+        lambda f, p, d: (
+            f"family '{f}' runs {', '.join(FORMATS)}, but got format '{p.format}'; "
+            f"use --format {FORMATS[0]}"
+        ),
+        False,
+    ),
+    (
+        "layout",
+        lambda p, d: p.layout == CUDA_LAYOUT,
+        lambda f, p, d: (
+            f"family '{f}' reads layout '{CUDA_LAYOUT}', but got '{p.layout}'; repack the layer"
+        ),
+        False,
+    ),
+    (
+        "no_act_order",
+        lambda p, d: not p.act_order,
+        lambda f, p, d: f"family '{f}' has no act-order; quantize without it",
+        False,
+    ),
+    (
+        "k_multiple",
+        lambda p, d: p.k % K_MULTIPLE == 0,
+        lambda f, p, d: (
+            f"`k % {K_MULTIPLE} == 0` must hold, but got k={p.k}; "
+            f"pad k to {-(-p.k // K_MULTIPLE) * K_MULTIPLE}"
+        ),
+        False,
+    ),
+    (
+        "activations",
+        lambda p, d: p.activation_dtype in ACTIVATIONS and p.output_dtype == p.activation_dtype,
+        lambda f, p, d: (
+            f"family '{f}' takes bf16 or fp16 activations and gives the same type, but got "
+            f"{p.activation_dtype} and {p.output_dtype}; convert the model"
+        ),
+        False,
+    ),
+    (
+        "bf16_device",
+        lambda p, d: p.activation_dtype != "bf16" or capability(d) >= (8, 0),
+        lambda f, p, d: (
+            f"bf16 needs compute capability 8.0 or newer, but '{d.name}' has "
+            f"{_dotted(capability(d))}; use fp16"
+        ),
+        True,
+    ),
+)
+"""What follows the family's name, whether it holds, what is said (to a family), whether static."""
+
+
 def problem_rules(family: str) -> tuple[Rule, ...]:
     """The rules of scope "problem" that all CUDA families share, under `family`'s name."""
-    least = ".".join(map(str, LEAST_CAPABILITY))
 
-    def rule(
-        name: str,
-        holds: Callable[[Problem, Device], bool],
-        says: Callable[[Problem, Device], str],
-        static: bool = False,
-    ) -> Rule:
-        return problem_rule(family, f"{family}_{name}", holds, says, static)
+    def rule(name: str, holds: _Holds, says: _Says, static: bool) -> Rule:
+        sentence = partial(says, family)
+        return problem_rule(family, f"{family}_{name}", holds, sentence, static)
 
-    return (
-        rule(
-            "device",
-            lambda p, d: d.kind == "cuda" and capability(d) >= LEAST_CAPABILITY,
-            lambda p, d: (
-                f"family '{family}' needs an NVIDIA GPU of compute capability {least} or newer, "
-                f"but got {d.kind} '{d.name}' {'.'.join(map(str, capability(d)))}; use --device cpu"
-            ),
-        ),
-        rule(
-            "op",
-            lambda p, d: p.op == "dense",
-            lambda p, d: f"family '{family}' runs op 'dense', but got op '{p.op}'",
-        ),
-        rule(
-            "format",
-            lambda p, d: p.format in FORMATS,
-            lambda p, d: (
-                f"family '{family}' runs {', '.join(FORMATS)}, but got format '{p.format}'; "
-                f"use --format {FORMATS[0]}"
-            ),
-        ),
-        rule(
-            "layout",
-            lambda p, d: p.layout == CUDA_LAYOUT,
-            lambda p, d: (
-                f"family '{family}' reads layout '{CUDA_LAYOUT}', but got '{p.layout}'; "
-                "repack the layer"
-            ),
-        ),
-        rule(
-            "no_act_order",
-            lambda p, d: not p.act_order,
-            lambda p, d: f"family '{family}' has no act-order; quantize without it",
-        ),
-        rule(
-            "k_multiple",
-            lambda p, d: p.k % K_MULTIPLE == 0,
-            lambda p, d: (
-                f"`k % {K_MULTIPLE} == 0` must hold, but got k={p.k}; "
-                f"pad k to {-(-p.k // K_MULTIPLE) * K_MULTIPLE}"
-            ),
-        ),
-        rule(
-            "activations",
-            lambda p, d: p.activation_dtype in ACTIVATIONS and p.output_dtype == p.activation_dtype,
-            lambda p, d: (
-                f"family '{family}' takes bf16 or fp16 activations and gives the same type, but "
-                f"got {p.activation_dtype} and {p.output_dtype}; convert the model"
-            ),
-        ),
-        rule(
-            "bf16_device",
-            lambda p, d: p.activation_dtype != "bf16" or capability(d) >= (8, 0),
-            lambda p, d: (
-                f"bf16 needs compute capability 8.0 or newer, but '{d.name}' has "
-                f"{'.'.join(map(str, capability(d)))}; use fp16"
-            ),
-            static=True,
-        ),
-    )
+    return tuple(rule(*shared) for shared in _SHARED)
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return ".".join(map(str, capability))
