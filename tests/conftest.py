@@ -1,4 +1,4 @@
-"""Keeps every test run out of the user's folders: cache, data and database live in a temporary one."""
+"""Keeps every test run out of the user's folders: cache, data and database are temporary."""
 
 import os
 from pathlib import Path
