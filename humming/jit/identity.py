@@ -16,10 +16,10 @@ from humming.jit.detect import available_threads, cpu_device, find_device
 from humming.jit.nvrtc import find_nvrtc
 from humming.jit.source import source_hash
 from humming.spec.device import Device
-from humming.spec.identity import POLICY, Identity
+from humming.spec.identity import POLICIES, Identity
 from humming.version import __version__
 
-__all__ = ["POLICY", "here", "serving_device", "serving_device_of", "serving_threads"]
+__all__ = ["here", "serving_device", "serving_device_of", "serving_threads"]
 
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
@@ -38,9 +38,9 @@ def here(device: Device | None = None) -> Identity:
         driver=cuda_driver() if device.kind == "cuda" else "",
         compiler=compiler,
         compiler_version=version,
-        source_hash=source_hash(),
+        source_hash=source_hash(device.kind),
         product_version=__version__,
-        policy=POLICY,
+        policy=POLICIES[device.kind],
     )
 
 

@@ -88,12 +88,13 @@ def read_probe_source(code_path: str) -> KernelSource:
     return _source("read_probe.cpp.j2", code_path, {"family": "cpu", "code_path": code_path})
 
 
-@lru_cache(maxsize=1)
-def source_hash() -> str:
-    """Content hash over every template and header of every family: what evidence was measured
-    with."""
-    files = sorted(p for p in KERNELS_DIR.rglob("*") if p.suffix in (".j2", ".h", ".cuh"))
-    return content_hash([[p.relative_to(KERNELS_DIR).as_posix(), _sha256(p)] for p in files])
+@lru_cache(maxsize=4)
+def source_hash(kind: str) -> str:
+    """Content hash over every template and header for devices of `kind` ("cpu", "cuda"): what
+    evidence was measured with. A change of one kind's kernels leaves the other's evidence alone."""
+    folder = KERNELS_DIR / kind
+    files = sorted(p for p in folder.rglob("*") if p.suffix in (".j2", ".h", ".cuh"))
+    return content_hash([[p.relative_to(folder).as_posix(), _sha256(p)] for p in files])
 
 
 def _source(template: str, code_path: str, static: dict[str, Any], **picks: str) -> KernelSource:

@@ -40,8 +40,9 @@ RULES: dict[str, Tier] = {
 """Field -> the best tier that is left when this field differs."""
 
 
-POLICY = "cpu-cold-median-1"
-"""Name of the timing policy that measurements follow; a change of the policy is a new name."""
+POLICIES = {"cpu": "cpu-cold-median-1", "cuda": "cuda-cold-graph-median-1"}
+"""Device kind -> name of the timing policy that its measurements follow; a change of a policy is a
+new name."""
 
 
 @dataclass(frozen=True)

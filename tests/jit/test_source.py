@@ -59,5 +59,5 @@ def test_a_format_without_a_kernel_is_refused():
 
 
 def test_source_hash_is_stable():
-    assert source_hash() == source_hash()
-    assert len(source_hash()) == 32
+    assert source_hash("cpu") == source_hash("cpu") != source_hash("cuda")
+    assert len(source_hash("cpu")) == 32
