@@ -136,8 +136,11 @@ def _print_summary(report: dict[str, Any], console: Console) -> None:
     if report["measured"] == 0 and open_problems == 0:
         console.print("measured nothing: every problem is settled (--continue searches on)")
     else:
-        left = f", {open_problems} not reached: run again, or with a larger --budget" if open_problems else ""
-        console.print(f"measured {report['measured']} candidates{left}")
+        console.print(f"measured {report['measured']} candidates")
+        if open_problems:
+            console.print(
+                f"{open_problems} problems not reached: run again, or give a larger --budget"
+            )
 
 
 def _config(values: dict[str, Any]) -> str:
