@@ -45,7 +45,7 @@ def model(tmp_path: Path):
     return model
 
 
-def one_sentence(result, *parts: str):
+def expect_one_sentence(result, *parts: str):
     code, out, err = result
     assert code == 2, (code, out, err)
     assert out == ""
@@ -56,57 +56,59 @@ def one_sentence(result, *parts: str):
 
 
 def test_a_missing_or_broken_model(call, model, tmp_path):
-    one_sentence(call("--model", tmp_path / "absent.json"), "absent.json")
-    one_sentence(call("--model", tmp_path), "config.json")
+    expect_one_sentence(call("--model", tmp_path / "absent.json"), "absent.json")
+    expect_one_sentence(call("--model", tmp_path), "config.json")
     (tmp_path / "text.json").write_text("not json {")
-    one_sentence(call("--model", tmp_path / "text.json"), "text.json")
-    one_sentence(call(), "--model")
-    one_sentence(call("plan"), "--model")
+    expect_one_sentence(call("--model", tmp_path / "text.json"), "text.json")
+    expect_one_sentence(call(), "--model")
+    expect_one_sentence(call("plan"), "--model")
 
 
 def test_a_config_without_sizes_or_of_an_unknown_architecture(call, model):
-    one_sentence(call("--model", model(hidden_size=None)), "hidden_size")
+    expect_one_sentence(call("--model", model(hidden_size=None)), "hidden_size")
     changes = {"architectures": ["WondrousForCausalLM"], "model_type": "wondrous"}
-    one_sentence(call("--model", model(**changes)), "WondrousForCausalLM")
+    expect_one_sentence(call("--model", model(**changes)), "WondrousForCausalLM")
 
 
 def test_a_tensor_parallel_size_that_does_not_divide_the_heads(call, model):
-    one_sentence(call("--model", model(), "--tp", 3), "3", "4")
-    one_sentence(call("plan", "--model", model(), "--tp", 0), "tp")
+    expect_one_sentence(call("--model", model(), "--tp", 3), "3", "4")
+    expect_one_sentence(call("plan", "--model", model(), "--tp", 0), "tp")
 
 
 @pytest.mark.parametrize("m", ["0", "abc", "1,,2", "-4", "2147483648", "1.5", ""])
 def test_a_wrong_m(call, model, m):
-    one_sentence(call("--model", model(), "--format", "int4g128", f"--m={m}"), "--m", "1,16,256")
+    expect_one_sentence(
+        call("--model", model(), "--format", "int4g128", f"--m={m}"), "--m", "1,16,256"
+    )
 
 
 def test_a_wrong_format_budget_or_device(call, model):
     path = model()
-    one_sentence(call("--model", path, "--format", "int5gg"), "int5gg", "int4g128")
-    one_sentence(call("--model", path, "--format", "int8"), "int8", "--format int4g128")
-    one_sentence(call("--model", path, "--budget", "soon"), "60s")
-    one_sentence(call("--model", path, "--device", "tpu"), "tpu")
-    one_sentence(call("--model", path, "--device", "cuda:99"), "cuda:99")
+    expect_one_sentence(call("--model", path, "--format", "int5gg"), "int5gg", "int4g128")
+    expect_one_sentence(call("--model", path, "--format", "int8"), "int8", "--format int4g128")
+    expect_one_sentence(call("--model", path, "--budget", "soon"), "60s")
+    expect_one_sentence(call("--model", path, "--device", "tpu"), "tpu")
+    expect_one_sentence(call("--model", path, "--device", "cuda:99"), "cuda:99")
 
 
 def test_a_model_that_quantizes_nothing_says_how_to_go_on(call, model):
-    one_sentence(call("--model", model()), "--format int4g128")
+    expect_one_sentence(call("--model", model()), "--format int4g128")
 
 
 def test_databases_that_cannot_be_used(call, model, tmp_path):
     words = ("--model", model(), "--format", "int4g128", "--db")
     (tmp_path / "garbage.db").write_bytes(b"this is no database" * 100)
     (tmp_path / "file").write_text("")
-    one_sentence(call(*words, tmp_path / "garbage.db"), "garbage.db")
-    one_sentence(call(*words, tmp_path / "file" / "x.db"), "x.db")
-    one_sentence(call(*words, tmp_path), str(tmp_path))
-    one_sentence(call(*words, "mysql://host/db"), "mysql")
+    expect_one_sentence(call(*words, tmp_path / "garbage.db"), "garbage.db")
+    expect_one_sentence(call(*words, tmp_path / "file" / "x.db"), "x.db")
+    expect_one_sentence(call(*words, tmp_path), str(tmp_path))
+    expect_one_sentence(call(*words, "mysql://host/db"), "mysql")
 
 
 def test_an_unreachable_postgres_never_shows_its_password(call, model):
     url = f"postgresql://someone:{PASSWORD}@127.0.0.1:9/tuning"
     result = call("--model", model(), "--format", "int4g128", "--db", url)
-    one_sentence(result, "127.0.0.1")
+    expect_one_sentence(result, "127.0.0.1")
     assert PASSWORD not in result[2]
 
 
@@ -116,8 +118,8 @@ def test_a_database_of_a_newer_revision_is_left_alone(call, model, tmp_path):
     with sqlite3.connect(database) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     before = database.read_bytes()
-    one_sentence(call("--model", model(), "--format", "int4g128"), "newer")
-    one_sentence(call("db", "upgrade"), "newer")
+    expect_one_sentence(call("--model", model(), "--format", "int4g128"), "newer")
+    expect_one_sentence(call("db", "upgrade"), "newer")
     assert database.read_bytes() == before
 
 
@@ -128,14 +130,14 @@ def test_no_compiler(call, model, monkeypatch, tmp_path):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("HUMMING_CACHE", str(tmp_path / "empty cache"))
     assert shutil.which("c++") is None
-    one_sentence(call("--model", model(), "--format", "int4g128"), "compiler", "install g++")
+    expect_one_sentence(call("--model", model(), "--format", "int4g128"), "compiler", "install g++")
 
 
 def test_a_search_space_with_a_typo(call, tmp_path):
     file = tmp_path / "mine.yaml"
     text = Path("search_spaces/spaces/cpu.yaml").read_text()
     file.write_text(text.replace("parameters:", "paramters:"))
-    one_sentence(call("spaces", file), "mine.yaml:", "did you mean 'parameters'?")
+    expect_one_sentence(call("spaces", file), "mine.yaml:", "did you mean 'parameters'?")
     file.write_text(text)
     assert call("spaces", file)[0] == 0
 
@@ -155,7 +157,7 @@ def test_spaces_plan_version_and_upgrade_print_json(call, model):
 
 def test_an_m_that_does_not_fit_the_memory_is_refused_before_anything_runs(call, model):
     words = ("--model", model(), "--format", "int4g128")
-    one_sentence(call(*words, "--m", "2147483647"), "GiB", "smaller --m")
+    expect_one_sentence(call(*words, "--m", "2147483647"), "GiB", "smaller --m")
     code, out, _ = call("plan", *words, "--m", "1,2147483647", "--json")
     plan = json.loads(out)
     assert code == 0 and {row["m"] for row in plan["tuning"]} == {1}
