@@ -28,7 +28,11 @@ def database_url(explicit: str | None = None) -> str:
     """`explicit`, else HUMMING_DB, else SQLite in the data folder. A bare path becomes a sqlite
     URL."""
     value = explicit or os.environ.get("HUMMING_DB") or str(data_dir() / DEFAULT_DATABASE)
-    return value if "://" in value else f"sqlite:///{_path(value).absolute()}"
+    if "://" in value:
+        return value
+    if value == ":memory:":  # no file of that name: the store says that it needs a file
+        return f"sqlite:///{value}"
+    return f"sqlite:///{_path(value).absolute()}"
 
 
 def tables_dir(database: str | None = None) -> Path:

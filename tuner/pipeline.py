@@ -2,8 +2,8 @@
 in a file of its own.
 
 config.json -> Layer -> Problem -> SearchSpace -> KernelConfig -> KernelSource -> CompiledKernel
-            -> Verification -> Measurement -> record in the store -> TunedTable -> Dispatch ->
-            launch
+            -> Verification -> Measurement -> record in the store -> TunedTable -> Dispatch
+            -> launch
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ class Job:
     m_values: tuple[int, ...]
     tp: int = 1
     format: str | None = None
-    budget_s: float | None = None
     resume: bool = False
 
 

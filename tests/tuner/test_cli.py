@@ -103,6 +103,7 @@ def test_databases_that_cannot_be_used(call, model, tmp_path):
     expect_one_sentence(call(*words, tmp_path / "file" / "x.db"), "x.db")
     expect_one_sentence(call(*words, tmp_path), str(tmp_path))
     expect_one_sentence(call(*words, "mysql://host/db"), "mysql")
+    expect_one_sentence(call(*words, ":memory:"), "needs a file")
 
 
 def test_an_unreachable_postgres_never_shows_its_password(call, model):
