@@ -5,6 +5,7 @@ HummingError                 anything this project raises on purpose
 ├── UsageError               the user can mend it: exit code 2
 │   ├── FormatError          a format name that does not parse, or that nothing here can run
 │   ├── ModelError           a config.json that cannot be read or planned
+│   ├── CheckpointError      a checkpoint whose tensors cannot be read, or do not fit its config
 │   ├── SpaceError           a search space file with a mistake (file, line, nearest legal name)
 │   ├── LegalityError        a problem or config that breaks a rule of spec/legality.py
 │   ├── LayoutError          weights, dtypes or devices that do not fit a packed layer
@@ -35,6 +36,10 @@ class FormatError(UsageError):
 
 class ModelError(UsageError):
     """A model config that cannot be read or planned."""
+
+
+class CheckpointError(UsageError):
+    """A checkpoint whose tensors are missing, broken, or in a form that nothing here describes."""
 
 
 class SpaceError(UsageError):

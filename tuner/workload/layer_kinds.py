@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from humming.checkpoints.config.faults import fault, shown
 from tuner.workload.architectures import (
     Every,
     If,
@@ -16,7 +17,6 @@ from tuner.workload.architectures import (
     Trailing,
 )
 from tuner.workload.sizes import ModelSizes
-from tuner.workload.values import fault, shown
 
 
 def blocks_of(sizes: ModelSizes, layer: int) -> list[str]:

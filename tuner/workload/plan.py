@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from humming.checkpoints.config.config_file import read_config
+from humming.checkpoints.config.text_config import text_config
 from humming.errors import ModelError
 from humming.spec.formats import QuantFormat
 from tuner.workload.architectures import Linear, Part
-from tuner.workload.config_file import read_config
 from tuner.workload.fit import Built, fit_warnings, unfused_warnings
 from tuner.workload.layer_kinds import blocks_of
 from tuner.workload.layers import Layer, Workload, merge
@@ -19,7 +20,6 @@ from tuner.workload.naming import module_names
 from tuner.workload.quantization import Quantization, Scheme, read_quantization
 from tuner.workload.recognize import find_architecture
 from tuner.workload.sizes import ModelSizes, first_name, read_dtype
-from tuner.workload.text_config import text_config
 
 
 def read_workload(path: str | Path, tp: int = 1, format: str | None = None) -> Workload:

@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from humming.checkpoints.config.faults import fault, missing, shown
+from humming.checkpoints.config.text_config import TextConfig
 from humming.errors import ModelError
 from humming.spec.naming import did_you_mean
 from tuner.workload.architectures import ARCHITECTURES, Architecture
-from tuner.workload.text_config import TextConfig
-from tuner.workload.values import fault, missing, shown
 
 _TASKS = re.compile(
     r"(?P<stem>\w+?)(?P<lm>LM)?"

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from humming.checkpoints.config.faults import fault, missing
+from humming.checkpoints.config.text_config import TextConfig
 from humming.errors import ModelError
 from tuner.workload.architectures import Architecture, Width
-from tuner.workload.text_config import TextConfig
-from tuner.workload.values import fault, missing
 
 WIDTH_END = 2**31
 """A layer's n and k lie below this: they are 32-bit arguments of kernels."""

@@ -4,15 +4,13 @@ sentence. No model knowledge.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from humming.errors import ModelError
+from humming.checkpoints.config.faults import fault, missing
 
-_SHOWN = 60
 _EXPECTED = {
     "int_type": "an integer",
     "bool_type": "true or false",
@@ -35,30 +33,6 @@ class Values(BaseModel):
 
 
 V = TypeVar("V", bound=Values)
-
-
-def fault(
-    file: str, key: str, expected: str, value: object, advice: str = "correct the file"
-) -> ModelError:
-    """The one sentence for a bad value: `file: key must be expected, but got value; advice`."""
-    return ModelError(f"{file}: `{key}` must be {expected}, but got {shown(value)}; {advice}")
-
-
-def missing(file: str, key: str, expected: str) -> ModelError:
-    """The one sentence for a key that is absent or null."""
-    return ModelError(
-        f"{file}: `{key}` must be {expected}, but it is missing or null; add it to the file"
-    )
-
-
-def shown(value: object) -> str:
-    """`value` on one line of ASCII, short, whatever it is."""
-    if isinstance(value, dict):
-        return f"an object of {len(value)} keys"
-    if isinstance(value, (list, tuple)):
-        return f"a list of {len(value)} items"
-    text = json.dumps(value, default=lambda v: type(v).__name__)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def validated(

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from humming.checkpoints.config.regexes import compiled
 from humming.errors import ModelError
 from tuner.workload import read_workload
-from tuner.workload.quantization.regexes import compiled
 
 NAMES = (
     "model.layers.0.self_attn.q_proj",

@@ -9,17 +9,18 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from tuner.workload.quantization.names import NameList, path_names, regex_names
+from humming.checkpoints.config.faults import fault, missing
+from humming.checkpoints.config.names import NameList, path_names, regex_names
+from humming.checkpoints.config.source import Source
 from tuner.workload.quantization.scheme import (
     ADVICE,
     Quantization,
     Scheme,
-    Source,
     checked,
     integer_format,
     rules_by_scheme,
 )
-from tuner.workload.values import Values, fault, missing, validated
+from tuner.workload.values import Values, validated
 
 _Bits = Annotated[int, Field(ge=1, le=32)]
 _PLAIN = re.compile(r"[\w.\-]+")

@@ -8,16 +8,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tuner.workload.quantization.names import NameList, exact_names
+from humming.checkpoints.config.faults import fault, missing
+from humming.checkpoints.config.names import NameList, exact_names
+from humming.checkpoints.config.source import Source
 from tuner.workload.quantization.scheme import (
     ADVICE,
     Quantization,
     Scheme,
-    Source,
     checked,
     integer_format,
 )
-from tuner.workload.values import Values, fault, missing, validated
+from tuner.workload.values import Values, validated
 
 CLASSES = ("Linear", "LinearBase", "FusedMoE")
 """Targets that name a class; every planned layer is of one."""

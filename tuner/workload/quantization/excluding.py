@@ -4,8 +4,8 @@ names.py.
 
 from __future__ import annotations
 
-from tuner.workload.quantization.names import NameList, path_names
-from tuner.workload.quantization.scheme import Source
+from humming.checkpoints.config.names import NameList, path_names
+from humming.checkpoints.config.source import Source
 from tuner.workload.values import Values
 
 

@@ -8,18 +8,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from humming.checkpoints.config.faults import fault, missing
+from humming.checkpoints.config.names import NameList, path_names, regex_names, substring_names
+from humming.checkpoints.config.source import Source
 from tuner.workload.quantization.excluding import Excluding, excluded
 from tuner.workload.quantization.modelopt import quantized_layers
-from tuner.workload.quantization.names import NameList, path_names, regex_names, substring_names
 from tuner.workload.quantization.scheme import (
     ADVICE,
     Quantization,
     Scheme,
-    Source,
     checked,
     integer_format,
 )
-from tuner.workload.values import Values, fault, missing, validated
+from tuner.workload.values import Values, validated
 
 Bits = Annotated[int, Field(ge=1, le=8)]
 GroupSize = Annotated[int, Field(ge=-1, le=2**24)]

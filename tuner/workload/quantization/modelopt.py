@@ -7,18 +7,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from humming.checkpoints.config.faults import fault
+from humming.checkpoints.config.names import NameList, path_names
+from humming.checkpoints.config.source import Source
 from tuner.workload.quantization.compressed_tensors import compressed_tensors
 from tuner.workload.quantization.excluding import Excluding, excluded
-from tuner.workload.quantization.names import NameList, path_names
 from tuner.workload.quantization.scheme import (
     ADVICE,
     Quantization,
     Scheme,
-    Source,
     checked,
     rules_by_scheme,
 )
-from tuner.workload.values import Values, fault, validated
+from tuner.workload.values import Values, validated
 
 FORMATS = {
     "FP8": "fp8e4m3t-fp8e4m3t",

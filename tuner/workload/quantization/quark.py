@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.workload.quantization.names import path_names
+from humming.checkpoints.config.faults import fault
+from humming.checkpoints.config.names import path_names
+from humming.checkpoints.config.source import Source
 from tuner.workload.quantization.scheme import (
     ADVICE,
     Quantization,
     Scheme,
-    Source,
     checked,
     integer_format,
     rules_by_scheme,
 )
-from tuner.workload.values import Values, fault, validated
+from tuner.workload.values import Values, validated
 
 
 class _Spec(Values):

@@ -4,30 +4,14 @@ methods.py and its like.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
+from humming.checkpoints.config.faults import fault
+from humming.checkpoints.config.names import NameList
+from humming.checkpoints.config.source import Source
 from humming.errors import FormatError
 from humming.spec.formats import QuantFormat
-from tuner.workload.quantization.names import NameList
-from tuner.workload.values import fault
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a quantization was found: the object `values` under `key` ("" for a whole file) of the
-    file called `file`. `model` are the language model's own values.
-    """
-
-    file: str
-    key: str
-    values: Mapping[str, Any]
-    model: Mapping[str, Any] = field(default_factory=dict)
-
-    def path(self, key: str) -> str:
-        """`key` as messages name it."""
-        return f"{self.key}.{key}" if self.key else key
 
 
 @dataclass(frozen=True)

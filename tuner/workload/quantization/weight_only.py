@@ -6,10 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from humming.checkpoints.config.faults import fault
+from humming.checkpoints.config.names import path_names
+from humming.checkpoints.config.source import Source
 from tuner.workload.quantization.excluding import Excluding, excluded
-from tuner.workload.quantization.names import path_names
-from tuner.workload.quantization.scheme import ADVICE, Quantization, Scheme, Source, checked
-from tuner.workload.values import Values, fault, validated
+from tuner.workload.quantization.scheme import ADVICE, Quantization, Scheme, checked
+from tuner.workload.values import Values, validated
 
 _GroupSize = Annotated[int, Field(ge=1, le=2**24)]
 

@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from humming.checkpoints.config import regexes
+from humming.checkpoints.config.faults import fault
 from humming.errors import ModelError
-from tuner.workload.quantization import regexes
-from tuner.workload.values import fault
 
 _WILD = re.compile(r"[*?\[]")
 WORK_END = 4_000_000

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.workload.config_file import ConfigFile
+from humming.checkpoints.config.config_file import ConfigFile
 
 NESTS = (
     "text_config",

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from humming.checkpoints.config.faults import fault, shown
 from humming.errors import ModelError
-from tuner.workload.values import fault, shown
 
 MAX_BYTES = 16 * 2**20
 """The largest public config.json is below 1 MB; anything above this is not a config."""

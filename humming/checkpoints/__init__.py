@@ -1,0 +1,1 @@
+"""Checkpoints of public quantization tools, read exactly."""
