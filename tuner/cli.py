@@ -27,6 +27,9 @@ from humming.spec.device import Device
 from humming.version import __version__, require_alone
 from search_spaces.load import describe, load_spaces, validate
 from tuner.budget import Budget, parse_duration, process_age_s
+from tuner.doctor import examine, print_report
+from tuner.doctor import to_json as findings_to_json
+from tuner.doctor.finding import Surroundings
 from tuner.pipeline import Job, tune
 from tuner.planning import plan_json, print_plan
 from tuner.progress import Watch
@@ -160,6 +163,23 @@ def spaces(
             _say(f"  {name}: {', '.join(map(str, values))}")
 
 
+@app.command()
+def doctor(device: DeviceName = "auto", db: Database = None, as_json: AsJson = False) -> None:
+    """Check whether this machine can tune and serve, and print how to mend what is not well.
+
+    Exit code 0 where nothing fails, else 1.
+    """
+    surroundings = Surroundings(_device(device), db)
+    findings = examine(surroundings)
+    report = findings_to_json(findings, surroundings)
+    if as_json:
+        _print_json(report)
+    else:
+        print_report(findings, _console())
+    if report["status"] == "fail":
+        raise SystemExit(1)
+
+
 @db_app.command("upgrade")
 def db_upgrade(db: Database = None, as_json: AsJson = False) -> None:
     """Bring the database to this version's schema; every command does so on first use."""
@@ -173,7 +193,8 @@ def main() -> None:
     """Entry point of the command `humming-tune`: an error raised on purpose becomes one sentence on
     standard error and its exit code."""
     try:
-        require_alone()
+        if sys.argv[1:2] != ["doctor"]:  # which says so itself, among the rest
+            require_alone()
         app()
     except HummingError as error:
         sys.stderr.write(f"humming-tune: {error}\n")

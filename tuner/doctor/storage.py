@@ -1,0 +1,203 @@
+"""Checks of storage: the folder of compiled kernels, disks, the database, the tuned table.
+
+Nothing is made but files without a name, which are gone at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from humming import settings
+from humming.dispatch.intervals import TunedTable
+from humming.dispatch.sources import load_table
+from humming.dispatch.tables import current_path, read_table
+from humming.errors import HummingError
+from humming.jit.identity import here
+from humming.spec.identity import TIERS, Identity, differences, tier
+from tuner.doctor.finding import Finding, Surroundings, fail, failed_by, ok, warn
+from tuner.store.address import parse
+from tuner.store.migrate import check_known, revision
+from tuner.store.schema import REVISION
+
+SCARCE_BYTES, FULL_BYTES = 1 << 30, 16 << 20
+NETWORK = (
+    "nfs",
+    "cifs",
+    "smb",
+    "fuse.sshfs",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "ceph",
+    "glusterfs",
+    "afs",
+)
+"""File systems, by how their names begin, on which SQLite's locks do not hold."""
+
+_MOUNTS = Path("/proc/self/mounts")
+
+
+def cache(_: Surroundings) -> Finding:
+    """The folder of compiled kernels: it can be written, and what lies there may be executed."""
+    folder = settings.cache_dir() / "kernels"
+    place, refused = nearest(folder), unwritable(folder)
+    elsewhere = "export HUMMING_CACHE to a folder of a local disk"
+    if refused is not None and refused.errno == errno.ENOSPC:
+        return fail(f"the disk of {folder} is full", f"free some space, or {elsewhere}")
+    if refused is not None:
+        entries = len(list(folder.glob("*.so"))) + len(list(folder.glob("*.cubin")))
+        return warn(
+            f"{folder} cannot be written ({refused.strerror}); it holds {entries} kernels, and "
+            "each process compiles the others anew",
+            f"make it writable, or {elsewhere}",
+        )
+    if os.statvfs(place).f_flag & os.ST_NOEXEC:
+        return fail(f"{folder} lies on a disk mounted with noexec", elsewhere)
+    if folder.is_dir() and folder.stat().st_mode & stat.S_IWOTH:
+        return warn(
+            f"everyone may write {folder}, and so run code as you", f"chmod go-w '{folder}'"
+        )
+    state = f"{len(list(folder.iterdir()))} entries" if folder.is_dir() else "made on first use"
+    return ok(f"{folder} can be written ({state})")
+
+
+def disk(_: Surroundings) -> Finding:
+    """Free space where kernels, data and the compilers' temporary files go."""
+    tight: dict[int, tuple[int, Path]] = {}
+    for folder in (settings.cache_dir(), settings.data_dir(), Path(tempfile.gettempdir())):
+        place = nearest(folder)
+        free = shutil.disk_usage(place).free
+        tight[place.stat().st_dev] = (free, folder)
+    free, folder = min(tight.values())
+    found = f"{free / 2**30:.1f} GiB free for {folder}"
+    fix = "free some space, or move HUMMING_CACHE, HUMMING_DATA and TMPDIR to another disk"
+    if free < FULL_BYTES:
+        return fail(found, fix)
+    return warn(found, fix) if free < SCARCE_BYTES else ok(found)
+
+
+def database(s: Surroundings) -> Finding:
+    """Whether the database can be reached and written, and the revision of its schema."""
+    try:
+        url = settings.database_url(s.database)
+        address = parse(url)
+        found = revision(url)
+        check_known(found, address)
+    except HummingError as error:
+        return failed_by(error)
+    if address.path is not None:
+        system = file_system(address.path)
+        if system.startswith(NETWORK):
+            return fail(
+                f"{address.shown} lies on a network disk ({system}), where SQLite loses data",
+                "name a file on a local disk with --db or HUMMING_DB, or a PostgreSQL server",
+            )
+        place = address.path if address.path.exists() else address.path.parent
+        refused = unwritable(place)
+        if refused is not None:
+            return fail(
+                f"{address.shown} cannot be written ({refused.strerror})",
+                "make its folder writable, or name another database with --db or HUMMING_DB",
+            )
+    if found is None:
+        return ok(f"{address.shown} is not there yet, the first humming-tune makes it")
+    if found != REVISION:
+        return warn(f"{address.shown} has revision {found}, ours is {REVISION}", _upgrade(s))
+    return ok(f"{address.shown} has revision {found}")
+
+
+def table(s: Surroundings) -> Finding:
+    """Whether a tuned table serves this device: exact, compatible, stale or none."""
+    tune = "humming-tune --model config.json"
+    try:
+        found = _table(settings.database_url(s.database))
+    except HummingError as error:
+        return failed_by(error)
+    if found is None or not found.entries:
+        return warn("no tuned table yet, so the heuristic serves", tune)
+    identity = here(s.device)
+    tiers = Counter(tier(entry.identity, identity) for entry in found.entries)
+    count = ", ".join(f"{tiers[name]} {name}" for name in TIERS if tiers[name])
+    text = f"table {found.id[:8]}: layers {count}"
+    if tiers["exact"] or tiers["compatible"]:
+        return ok(text)
+    fits = "stale" if tiers["stale"] else "none"
+    text += f"; none was tuned as here: {_difference(found, identity)}"
+    return warn(
+        f"{text} ({'it still serves' if fits == 'stale' else 'the heuristic serves'})", tune
+    )
+
+
+def _table(url: str) -> TunedTable | None:
+    if not url.startswith("sqlite:"):
+        return load_table(url)
+    path = current_path(settings.tables_dir(url))
+    return None if path is None else read_table(path)
+
+
+def _difference(found: TunedTable, identity: Identity) -> str:
+    """The first field in which the nearest entry differs."""
+    unlike = min((differences(entry.identity, identity) for entry in found.entries), key=len)
+    field, (theirs, ours) = next(iter(unlike.items()))
+    return f"{field} {theirs} there, {ours} here"
+
+
+def _upgrade(s: Surroundings) -> str:
+    named = f" --db '{parse(settings.database_url(s.database)).shown}'" if s.database else ""
+    return f"humming-tune db upgrade{named}"
+
+
+def nearest(path: Path) -> Path:
+    """`path`, or the closest of its parents that exists and can be looked at."""
+    for place in (path, *path.parents):
+        try:
+            if place.exists():
+                return place
+        except OSError:
+            continue
+    return Path("/")
+
+
+def unwritable(path: Path) -> OSError | None:
+    """Why nothing can be written into the folder `path` (or to the file), or made there where it is
+    absent; None where it can."""
+    place = nearest(path)
+    try:
+        if place.is_file():
+            if place != path:
+                raise NotADirectoryError(errno.ENOTDIR, "a file is in its way")
+            with place.open("r+b"):
+                pass
+            place = place.parent
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"\0" * 65536)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error
+    return None
+
+
+def file_system(path: Path) -> str:
+    """The type of the file system that `path` is or would be on; empty where nothing tells."""
+    real = str(nearest(path).resolve())
+    best, kind = "", ""
+    try:
+        lines = _MOUNTS.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        fields = line.split()
+        if len(fields) < 3:
+            continue
+        where = fields[1].encode().decode("unicode_escape", "replace").rstrip("/")
+        inside = real == where or real.startswith(f"{where}/")
+        if inside and len(where) >= len(best):
+            best, kind = where, fields[2]
+    return kind
