@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,7 @@ from humming.spec.naming import did_you_mean
 
 _SQLITE = ("sqlite", "sqlite+pysqlite")
 _POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
+_QUERY = re.compile(r"\?\w+=[^/]*$")
 _FORM = "write postgresql://user:password@host/database, percent-encoding @ : / in the password"
 
 
@@ -45,7 +47,8 @@ def parse(text: str) -> Address:
     """The address that `text` names: `sqlite:///PATH`, a bare path, or
     `postgresql://user:password@host/database`.
 
-    The path is taken as it stands, without query or escapes. Raises StoreError on anything else.
+    The path is taken as it stands, without escapes; a query such as `?mode=ro`, which would become
+    a part of the file's name, is refused. Raises StoreError on anything else.
     """
     scheme, separator, rest = text.partition("://")
     if not separator:
@@ -67,6 +70,12 @@ def parse(text: str) -> Address:
 def _sqlite(path: str) -> Address:
     if not path or path == ":memory:" or "\0" in path:
         raise StoreError("a SQLite database needs a file, but the URL names none; add its path")
+    query = _QUERY.search(path)
+    if query or path.startswith("file:"):
+        raise StoreError(
+            "a SQLite database is named by its path alone, but got "
+            f"'{query[0] if query else path}'; leave {'that' if query else 'file:'} away"
+        )
     file = Path(os.path.expanduser(path))  # noqa: PTH111  (leaves a ~ that is nobody's as it is)
     shown = str(file).encode("utf-8", "replace").decode("utf-8")
     return Address("sqlite", shown, path=file)
