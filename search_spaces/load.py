@@ -17,6 +17,7 @@ from search_spaces.check import (
     read_constraints,
 )
 from search_spaces.document import Problem, read_document, shown
+from search_spaces.feasible import infeasible
 from search_spaces.model import SearchSpace
 from search_spaces.schema import parse_shape
 
@@ -54,7 +55,8 @@ def load_spaces(folder: str | Path | None = None) -> tuple[SearchSpace, ...]:
 def validate(path: str | Path) -> list[str]:
     """Everything that is wrong in the file at `path`, or in the files of the folder at `path`.
 
-    Each problem reads "file:line: what is wrong"; an empty list means that all is well.
+    Each problem reads "file:line: what is wrong"; an empty list means that all is well. Values that
+    are legal on no device count too, which `load_space` lets pass: they only cost time.
     """
     problems: list[str] = []
     try:
@@ -67,7 +69,10 @@ def validate(path: str | Path) -> list[str]:
         except SpaceError as error:
             problems.append(str(error))
         else:
-            problems += [] if isinstance(found, SearchSpace) else map(str, found)
+            mistakes = (
+                infeasible(read_document(file), found) if isinstance(found, SearchSpace) else found
+            )
+            problems += map(str, mistakes)
     return problems
 
 
