@@ -124,12 +124,60 @@ class DequantizeConfig:
         )
 
 
-KernelConfig = Union[CpuConfig, SkinnyConfig, DequantizeConfig]  # noqa: UP007  (3.10 at run time)
+@dataclass(frozen=True)
+class MmaConfig:
+    """Tunables of the mma family: many rows of x, tensor cores, weights scaled in registers.
+
+    block_m, block_n, block_k   rows of x, rows of w and columns of k that a block takes at a time
+    warps_m, warps_n, warps_k   warps of a block that share each of them
+    num_stages   block_k columns of both operands that a block holds in shared memory
+    split_k      blocks that share the k of one output tile (1 = off)
+    cluster      1: they add up in a cluster; 0: through the workspace, by a second kernel
+    raster_group_m    tiles along m that follow each other before the next along n
+    blocks_per_sm     blocks for which registers are to be found on one multiprocessor
+    dependent_launch  1: the weights' stream starts before the kernel before has ended
+    """
+
+    family: ClassVar[str] = "mma"
+    block_m: int
+    block_n: int
+    block_k: int
+    warps_m: int
+    warps_n: int
+    warps_k: int
+    num_stages: int
+    split_k: int
+    cluster: int
+    raster_group_m: int
+    blocks_per_sm: int
+    dependent_launch: int
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return self.warps_m * self.warps_n * self.warps_k
+
+    def __str__(self) -> str:
+        text = f"mma {self.block_m}x{self.block_n}x{self.block_k}"
+        text += f" w{self.warps_m}x{self.warps_n}x{self.warps_k} d{self.num_stages}"
+        for mark, value, off in (
+            ("k/", self.split_k, 1),
+            ("cluster", self.cluster, int(self.split_k > 1)),
+            ("g", self.raster_group_m, 8),
+            ("b", self.blocks_per_sm, 1),
+            ("pdl", self.dependent_launch, 1),
+        ):
+            text += f" {mark}{value}" if value != off else ""
+        return text
+
+
+KernelConfig = Union[CpuConfig, SkinnyConfig, DequantizeConfig, MmaConfig]  # noqa: UP007  (3.10 at run time)
 
 FAMILIES: dict[str, type[KernelConfig]] = {
     CpuConfig.family: CpuConfig,
     SkinnyConfig.family: SkinnyConfig,
     DequantizeConfig.family: DequantizeConfig,
+    MmaConfig.family: MmaConfig,
 }
 
 

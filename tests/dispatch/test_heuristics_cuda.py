@@ -67,7 +67,7 @@ PROBLEMS = st.builds(
 @settings(deadline=None)
 @given(PROBLEMS, GPUS)
 def test_the_heuristic_is_always_legal(problem, device):
-    assert families_for(problem, device) == ["skinny", "dequantize"]
+    assert families_for(problem, device) == ["skinny", "dequantize", "mma"]
     assert config_violations(heuristic(problem, device), problem, device) == []
 
 

@@ -158,5 +158,5 @@ def _large(n, k, dtype):
     return packed, tail.x[:1], tail.answer(1, False)
 
 
-def test_both_families_serve_this_gpu():
-    assert families_for(problem(dtypes()[0]), device()) == ["skinny", "dequantize"]
+def test_all_families_serve_this_gpu():
+    assert families_for(problem(dtypes()[0]), device()) == ["skinny", "dequantize", "mma"]

@@ -13,13 +13,14 @@ from humming.errors import CompileError
 from humming.jit.cuda.source import INCLUDE_DIR
 from humming.jit.nvrtc import compile_cubin
 from humming.jit.source import KernelSource, headers_of
-from humming.spec.config import DequantizeConfig, SkinnyConfig
-from humming.spec.legality import RULES, config_violations, skinny_smem_bytes
+from humming.spec.config import DequantizeConfig, KernelConfig, MmaConfig, SkinnyConfig
+from humming.spec.legality import RULES, config_violations, mma_smem_bytes, skinny_smem_bytes
 
-ASSERTED = re.compile(r'static_assert\([^;]*?"((?:skinny|dequantize)_\w+)"\)')
+ASSERTED = re.compile(r'static_assert\([^;]*?"((?:skinny|dequantize|mma)_\w+)"\)')
 RING = replace(PLAIN, num_stages=2)
 GROUP = replace(PLAIN, num_stages=2, warpgroup=1, block_m=16)
-BROKEN: dict[str, tuple[tuple[int, int], str, SkinnyConfig | DequantizeConfig]] = {
+MMA = MmaConfig(64, 64, 64, 2, 2, 1, 2, 1, 0, 8, 1, 0)
+BROKEN: dict[str, tuple[tuple[int, int], str, KernelConfig]] = {
     "skinny_block_m_range": ((9, 0), "bf16", replace(PLAIN, block_m=40)),
     "skinny_tiles_n_range": ((9, 0), "bf16", replace(PLAIN, tiles_n=17)),
     "skinny_warps_range": ((9, 0), "bf16", replace(PLAIN, warps=33)),
@@ -40,6 +41,22 @@ BROKEN: dict[str, tuple[tuple[int, int], str, SkinnyConfig | DequantizeConfig]] 
     "dequantize_warps_range": ((9, 0), "bf16", DequantizeConfig(17, 1, 0)),
     "dequantize_unroll_range": ((9, 0), "bf16", DequantizeConfig(8, 9, 0)),
     "dequantize_bf16_device": ((7, 5), "bf16", DequantizeConfig(8, 1, 0)),
+    "mma_warps_range": ((9, 0), "bf16", replace(MMA, block_n=256, warps_n=16)),
+    "mma_block_n_multiple": ((9, 0), "bf16", replace(MMA, block_n=48)),
+    "mma_block_m_multiple": ((9, 0), "bf16", replace(MMA, block_m=16)),
+    "mma_block_k_multiple": ((9, 0), "bf16", replace(MMA, block_k=96)),
+    "mma_columns_even": ((9, 0), "bf16", replace(MMA, block_m=80, warps_m=1)),
+    "mma_num_stages_range": ((9, 0), "bf16", replace(MMA, num_stages=9)),
+    "mma_split_k_range": ((9, 0), "bf16", replace(MMA, split_k=9)),
+    "mma_cluster_range": ((9, 0), "bf16", replace(MMA, split_k=2, cluster=2)),
+    "mma_cluster_split": ((9, 0), "bf16", replace(MMA, cluster=1)),
+    "mma_raster_group_m_range": ((9, 0), "bf16", replace(MMA, raster_group_m=0)),
+    "mma_blocks_per_sm_range": ((9, 0), "bf16", replace(MMA, blocks_per_sm=5)),
+    "mma_dependent_launch_range": ((9, 0), "bf16", replace(MMA, dependent_launch=2)),
+    "mma_accumulators_fit": ((9, 0), "bf16", replace(MMA, block_m=256, block_n=128)),
+    "mma_cluster_device": ((8, 0), "bf16", replace(MMA, split_k=2, cluster=1)),
+    "mma_dependent_device": ((8, 9), "bf16", replace(MMA, dependent_launch=1)),
+    "mma_bf16_device": ((7, 5), "bf16", MMA),
 }
 
 
@@ -113,11 +130,33 @@ def test_the_formula_of_shared_memory_is_the_kernels_own():
     assert skinny_smem_bytes(wrong) != skinny_smem_bytes(configs[0])
 
 
+def test_the_formula_of_shared_memory_is_the_mma_kernels_own():
+    generator = random.Random(2)
+    text = '#include "humming/memory/mma_plan.cuh"\n'
+    for number in range(60):
+        config = replace(
+            MMA,
+            block_m=16 * generator.randint(1, 16),
+            block_n=16 * generator.randint(1, 16),
+            block_k=64 * generator.randint(1, 4),
+            num_stages=generator.randint(2, 8),
+            warps_m=1,
+            warps_n=1,
+        )
+        values = {**vars(config), "smem_bytes": mma_smem_bytes(config)}
+        values |= {"group_size": 128, "tile_bytes": 512}
+        members = " ".join(f"static constexpr int {k} = {v};" for k, v in values.items())
+        text += f"struct C{number} {{ {members} }};\n"
+        text += f'static_assert(humming::MmaPlan<C{number}>::bytes == C{number}::smem_bytes, "");\n'
+    text += 'extern "C" __global__ void nothing() {}\n'
+    compile_cubin(KernelSource("mma", text, "cuda", headers=headers_of(text, INCLUDE_DIR)), "sm_90")
+
+
 @pytest.mark.parametrize("dtype", ["fp32"])
 def test_other_activations_are_refused_in_one_sentence(dtype):
     from humming.spec.legality import problem_violations
 
-    for family in ("skinny", "dequantize"):
+    for family in ("skinny", "dequantize", "mma"):
         (broken,) = problem_violations(family, problem(dtype), gpu((9, 0)))
         assert broken.rule == f"{family}_activations"
         assert "bf16 or fp16" in broken.reason

@@ -6,7 +6,10 @@ What a family enqueues is load.py beside this; talking to the driver is driver.p
 from __future__ import annotations
 
 import threading
+import weakref
 from abc import ABC, abstractmethod
+from dataclasses import fields
+from typing import Any
 
 import torch
 
@@ -14,11 +17,14 @@ from humming.errors import KernelLoadError, LaunchError, LayoutError
 from humming.jit.cache import CompiledKernel, read_library
 from humming.jit.cuda.driver import DeviceFunction
 from humming.jit.load import TORCH_DTYPES, PackedOperand
+from humming.spec.config import config_from_dict
 
 ALIGNMENT = 16
 """Bytes; what packed weights and workspaces begin at a multiple of."""
 
 _LOCK = threading.Lock()
+_SEEN: dict[int, weakref.ref[torch.Tensor]] = {}
+"""Id -> weights that a kernel has read before; see `launched_before`."""
 
 
 class CudaKernel(ABC):
@@ -137,3 +143,23 @@ class CudaKernel(ABC):
 def _of(tensor: torch.Tensor) -> str:
     dtype = str(tensor.dtype).removeprefix("torch.")
     return f"{dtype} {list(tensor.shape)} with strides {list(tensor.stride())} on {tensor.device}"
+
+
+def config_of(compiled: CompiledKernel, kind: type[Any]) -> Any:
+    """The config that was rendered into the source."""
+    names = ("family", *(field.name for field in fields(kind)))
+    return config_from_dict({name: compiled.source.static[name] for name in names})
+
+
+def launched_before(codes: torch.Tensor) -> bool:
+    """Whether these weights were there before the kernel that the next launch may overtake.
+
+    A dependent launch reads weights while the kernel before it still runs, which may be the one
+    that writes them; so the first launch of a weight waits. Inside a graph capture it need not.
+    """
+    seen = _SEEN.get(id(codes))
+    if seen is not None and seen() is codes:
+        return True
+    key = id(codes)
+    _SEEN[key] = weakref.ref(codes, lambda _: _SEEN.pop(key, None))
+    return codes.is_cuda and torch.cuda.is_current_stream_capturing()

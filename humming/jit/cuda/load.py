@@ -6,18 +6,16 @@ What they share is kernel.py; CPU kernels are jit/load.py.
 from __future__ import annotations
 
 import threading
-import weakref
-from dataclasses import fields
-from typing import Any
 
 import torch
 
 from humming.errors import KernelLoadError, LaunchError
 from humming.jit.cache import CompiledKernel
 from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction, device_index
-from humming.jit.cuda.kernel import ALIGNMENT, CudaKernel
+from humming.jit.cuda.kernel import ALIGNMENT, CudaKernel, config_of, launched_before
+from humming.jit.cuda.mma_load import MmaKernel
 from humming.jit.load import PackedOperand
-from humming.spec.config import DequantizeConfig, SkinnyConfig, config_from_dict
+from humming.spec.config import DequantizeConfig, MmaConfig, SkinnyConfig
 from humming.spec.device import Device
 from humming.spec.legality import skinny_block_rows
 
@@ -27,8 +25,6 @@ TILE_N, GROUP = 16, 128
 _GRID_Y_MOST = 65535
 _LOCK = threading.Lock()
 _LOADED: dict[str, CudaKernel] = {}
-_SEEN: dict[int, weakref.ref[torch.Tensor]] = {}
-"""Id -> weights that a kernel has read before; see `_launched_before`."""
 
 
 class SkinnyKernel(CudaKernel):
@@ -43,7 +39,7 @@ class SkinnyKernel(CudaKernel):
 
     def __init__(self, compiled: CompiledKernel) -> None:
         super().__init__(compiled)
-        config = _config_of(compiled, SkinnyConfig)
+        config = config_of(compiled, SkinnyConfig)
         self._config = config
         self._rows = skinny_block_rows(config)
         self._dependent = bool(config.dependent_launch)
@@ -83,7 +79,7 @@ class SkinnyKernel(CudaKernel):
             ),
             self._TYPES,
             cluster=config.split_k,
-            dependent=self._dependent and _launched_before(packed.codes),
+            dependent=self._dependent and launched_before(packed.codes),
         )
 
 
@@ -99,7 +95,7 @@ class DequantizeKernel(CudaKernel):
 
     def __init__(self, compiled: CompiledKernel) -> None:
         super().__init__(compiled)
-        config = _config_of(compiled, DequantizeConfig)
+        config = config_of(compiled, DequantizeConfig)
         self._config = config
         self._panel_n = min(config.panel_n or _GRID_Y_MOST * TILE_N, _GRID_Y_MOST * TILE_N)
 
@@ -172,6 +168,7 @@ class DequantizeKernel(CudaKernel):
 _CLASSES: dict[str, type[CudaKernel]] = {
     SkinnyConfig.family: SkinnyKernel,
     DequantizeConfig.family: DequantizeKernel,
+    MmaConfig.family: MmaKernel,
 }
 
 
@@ -189,23 +186,3 @@ def load_cuda(compiled: CompiledKernel, device: Device) -> CudaKernel:
         kernel = _LOADED[compiled.key]
     kernel.function(index)
     return kernel
-
-
-def _config_of(compiled: CompiledKernel, kind: type[Any]) -> Any:
-    """The config that was rendered into the source."""
-    names = ("family", *(field.name for field in fields(kind)))
-    return config_from_dict({name: compiled.source.static[name] for name in names})
-
-
-def _launched_before(codes: torch.Tensor) -> bool:
-    """Whether these weights were there before the kernel that the next launch may overtake.
-
-    A dependent launch reads weights while the kernel before it still runs, which may be the one
-    that writes them; so the first launch of a weight waits. Inside a graph capture it need not.
-    """
-    seen = _SEEN.get(id(codes))
-    if seen is not None and seen() is codes:
-        return True
-    key = id(codes)
-    _SEEN[key] = weakref.ref(codes, lambda _: _SEEN.pop(key, None))
-    return codes.is_cuda and torch.cuda.is_current_stream_capturing()

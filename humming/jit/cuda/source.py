@@ -13,9 +13,15 @@ import jinja2
 
 from humming.errors import FormatError, LegalityError
 from humming.jit.source import KERNELS_DIR, KernelSource, headers_of
-from humming.spec.config import CpuConfig, DequantizeConfig, KernelConfig, config_to_dict
+from humming.spec.config import (
+    CpuConfig,
+    KernelConfig,
+    MmaConfig,
+    SkinnyConfig,
+    config_to_dict,
+)
 from humming.spec.layouts import CUDA_LAYOUT, LAYOUTS
-from humming.spec.legality import skinny_smem_bytes
+from humming.spec.legality import mma_smem_bytes, skinny_smem_bytes
 from humming.spec.problem import Problem
 
 INCLUDE_DIR = KERNELS_DIR / "cuda" / "include"
@@ -46,7 +52,10 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
         "output_dtype": problem.output_dtype,
     }
     picks = {"activation": _ACTIVATIONS[problem.activation_dtype]}
-    if not isinstance(config, DequantizeConfig):
+    if isinstance(config, MmaConfig):
+        static["smem_bytes"] = mma_smem_bytes(config)
+        static |= {"group_size": 128, "tile_bytes": 512}
+    elif isinstance(config, SkinnyConfig):
         static["smem_bytes"] = skinny_smem_bytes(config)
         picks |= {
             "plan": "WarpgroupPlan" if config.warpgroup else "SkinnyPlan",

@@ -11,13 +11,14 @@ from humming.errors import LegalityError
 from humming.spec.config import FAMILIES, KernelConfig
 from humming.spec.device import Device
 from humming.spec.layouts import CPU_LAYOUT
-from humming.spec.legality import cpu, dequantize, skinny
+from humming.spec.legality import cpu, dequantize, mma, skinny
 from humming.spec.legality.cpu import (
     CPU_ACTIVATIONS,
     CPU_FORMATS,
     CPU_MAX_ACCUMULATORS,
     takes_activations,
 )
+from humming.spec.legality.mma import mma_smem_bytes
 from humming.spec.legality.rule import Rule, Violation
 from humming.spec.legality.skinny import skinny_block_rows, skinny_smem_bytes
 from humming.spec.problem import Problem
@@ -33,13 +34,14 @@ __all__ = [
     "check_config",
     "config_violations",
     "families_for",
+    "mma_smem_bytes",
     "problem_violations",
     "skinny_block_rows",
     "skinny_smem_bytes",
     "takes_activations",
 ]
 
-RULES: tuple[Rule, ...] = (*cpu.RULES, *skinny.RULES, *dequantize.RULES)
+RULES: tuple[Rule, ...] = (*cpu.RULES, *skinny.RULES, *dequantize.RULES, *mma.RULES)
 
 _RULES_OF = {
     (family, scope): tuple(r for r in RULES if (r.family, r.scope) == (family, scope))

@@ -1,8 +1,8 @@
 // Cooperation between blocks: clusters, their shared memory, and dependent launches, one
 //   instruction a function.
 // Run by barriers, every thread of the cluster; the rest, any thread.
-// Reads -> writes: registers -> another block's shared memory.
-// Source: PTX ISA 9.0, barrier.cluster, mapa, st.shared::cluster, griddepcontrol (sm_90).
+// Reads -> writes: registers <-> another block's shared memory.
+// Source: PTX ISA 9.0, barrier.cluster, mapa, ld and st.shared::cluster, griddepcontrol (sm_90).
 #pragma once
 #include "humming/ptx/types.cuh"
 
@@ -27,6 +27,14 @@ __device__ __forceinline__ u32 cluster_map(u32 shared_address, u32 rank) {
 __device__ __forceinline__ void store_cluster_f32x2(u32 mapped, float2 v) {
   asm volatile("st.shared::cluster.v2.f32 [%0], {%1,%2};" ::"r"(mapped), "f"(v.x), "f"(v.y)
                : "memory");
+}
+__device__ __forceinline__ Words4 load_cluster_words4(u32 mapped) {
+  Words4 v;
+  asm volatile("ld.shared::cluster.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+               : "r"(mapped)
+               : "memory");
+  return v;
 }
 __device__ __forceinline__ void grid_dependency_wait() {
   asm volatile("griddepcontrol.wait;" ::: "memory");

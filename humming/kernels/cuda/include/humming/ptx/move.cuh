@@ -22,6 +22,23 @@ __device__ __forceinline__ Words4 load_global_words4(const void* p) {
                : "memory");
   return v;
 }
+__device__ __forceinline__ Words2 load_global_streamed_words2(const void* p) {
+  Words2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];"
+               : "=r"(v.word[0]), "=r"(v.word[1])
+               : "l"(p));
+  return v;
+}
+__device__ __forceinline__ u32 load_global_streamed_u32(const void* p) {
+  u32 v;
+  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
+  return v;
+}
+__device__ __forceinline__ u16 load_global_u16(const void* p) {
+  u16 v;
+  asm volatile("ld.global.u16 %0, [%1];" : "=h"(v) : "l"(p) : "memory");
+  return v;
+}
 __device__ __forceinline__ u32 load_global_u32(const void* p) {
   u32 v;
   asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p));
@@ -52,9 +69,22 @@ __device__ __forceinline__ Words4 load_shared_words4(u32 address) {
                : "memory");
   return v;
 }
+__device__ __forceinline__ Words2 load_shared_words2(u32 address) {
+  Words2 v;
+  asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];"
+               : "=r"(v.word[0]), "=r"(v.word[1])
+               : "r"(address)
+               : "memory");
+  return v;
+}
 __device__ __forceinline__ u32 load_shared_u32(u32 address) {
   u32 v;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
+__device__ __forceinline__ float load_shared_f32(u32 address) {
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
   return v;
 }
 __device__ __forceinline__ float2 load_shared_f32x2(u32 address) {

@@ -1,0 +1,111 @@
+"""What a call of the family mma needs and enqueues: one kernel, or two where k is split through the
+workspace.
+
+Other families are load.py beside this; what all share is kernel.py.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from humming.errors import LaunchError
+from humming.jit.cache import CompiledKernel, read_library
+from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction
+from humming.jit.cuda.kernel import ALIGNMENT, CudaKernel, config_of, launched_before
+from humming.jit.load import PackedOperand
+from humming.spec.config import MmaConfig
+
+_ADD_THREADS, _ADD_OUTPUTS = 256, 8  # of a block of the second kernel, and of a thread
+_STRIDE_END = 1 << 31  # elements between rows of x that the kernel can count
+
+
+class MmaKernel(CudaKernel):
+    """A kernel of the family mma. Its workspace holds partial sums where k is split through it.
+
+    The weights that it multiplies are `code * scale` rounded once to x's dtype; sums are fp32.
+    """
+
+    name = "humming_mma"
+    _TYPES = (POINTER,) * 6 + (INT,) * 3 + (LONG,) * 2
+    _ADD_TYPES = (POINTER,) * 3 + (INT,) * 2 + (LONG,)
+
+    def __init__(self, compiled: CompiledKernel) -> None:
+        super().__init__(compiled)
+        config: MmaConfig = config_of(compiled, MmaConfig)
+        self._config = config
+        self._through_memory = config.split_k > 1 and not config.cluster
+        self._adders: dict[int, DeviceFunction] = {}
+
+    def workspace_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
+        """fp32 sums of each share of k, rows of n rounded up to 8."""
+        return self._config.split_k * m * -(-n // 8) * 32 if self._through_memory else 0
+
+    def _load_on(self, index: int) -> DeviceFunction:
+        if self._through_memory:
+            cubin = read_library(self.compiled.path)
+            self._adders[index] = DeviceFunction(cubin, "humming_mma_add", index)
+        return super()._load_on(index)
+
+    def _enqueue(
+        self,
+        function: DeviceFunction,
+        x: torch.Tensor,
+        packed: PackedOperand,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        workspace: torch.Tensor | None,
+    ) -> None:
+        m, n, k, config = x.shape[0], packed.n, packed.k, self._config
+        rows = x.stride(0) if m > 1 else k
+        if x.data_ptr() % ALIGNMENT or rows % (ALIGNMENT // 2) or not 0 <= rows < _STRIDE_END:
+            room = x.new_empty((m, -(-k // 8) * 8))  # rows are read 16 bytes at a time
+            x = room[:, :k].copy_(x)
+            rows = room.shape[1]
+        if bias is not None:
+            bias = bias.to(torch.float32).contiguous()
+        sums = self._sums(x, n, k, workspace)
+        places = (0 if bias is None else bias.data_ptr(), out.data_ptr())
+        partials = 0 if sums is None else sums.data_ptr()
+        out_rows = out.stride(0) if m > 1 else n
+        tiles = -(-m // config.block_m) * -(-n // config.block_n)
+        function.launch(
+            (tiles, config.split_k),
+            config.warps * 32,
+            (
+                x.data_ptr(),
+                packed.codes.data_ptr(),
+                packed.scales.data_ptr(),
+                *places,
+                partials,
+                m,
+                n,
+                k,
+                rows,
+                out_rows,
+            ),
+            self._TYPES,
+            cluster=config.split_k if config.cluster else 1,
+            dependent=bool(config.dependent_launch) and launched_before(packed.codes),
+        )
+        if sums is not None:
+            self._adders[x.device.index].launch(
+                (-(-m * -(-n // _ADD_OUTPUTS) // _ADD_THREADS), 1),
+                _ADD_THREADS,
+                (*places, partials, m, n, out_rows),
+                self._ADD_TYPES,
+            )
+
+    def _sums(
+        self, x: torch.Tensor, n: int, k: int, workspace: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        needed = self.workspace_bytes(x.shape[0], n, k)
+        if needed == 0:
+            return None
+        if workspace is None:
+            return torch.empty(needed, dtype=torch.uint8, device=x.device)
+        if workspace.nbytes < needed or workspace.data_ptr() % ALIGNMENT:
+            raise LaunchError(
+                f"the workspace must have {needed} bytes from a multiple of {ALIGNMENT} on, but "
+                f"got {workspace.nbytes} bytes"
+            )
+        return workspace

@@ -1,0 +1,71 @@
+// The order of a warp's steps in one stage of the mma family: fragments one piece ahead, weights
+//   scaled to 16 bits one step ahead, products.
+// Run by a whole converged warp.
+// Reads -> writes: a stage in shared memory, through memory/ -> fp32 accumulator fragments.
+// Source: own. A weight is code * scale rounded once, as torch's dequantized weights are.
+#pragma once
+#include "humming/dequant/int4.cuh"
+#include "humming/dequant/scale_pair.cuh"
+#include "humming/memory/mma_operands.cuh"
+
+namespace humming {
+
+// Columns of the product that are held at a time: an even number, at most eight where possible.
+__host__ __device__ constexpr int mma_piece(int columns) {
+  return columns > 8 && columns % 4 == 0 ? mma_piece(columns / 2) : columns;
+}
+
+template <class Config>
+using MmaSums = float[MmaPlan<Config>::warp_tiles][MmaPlan<Config>::columns][4];
+
+// What a warp holds between shared memory and the tensor cores: two pieces of x, two steps of
+// weights, the words of the k tile that it is in.
+template <class Config>
+struct MmaFragments {
+  using Plan = MmaPlan<Config>;
+  using Activation = typename Config::Activation;
+  using Codes = Int4<Activation>;
+  static constexpr int piece = mma_piece(Plan::columns);
+  static constexpr int pieces = Plan::columns / piece;
+  static constexpr int steps = Plan::warp_k_tiles * 4;
+
+  u32 b[2][piece][2];
+  u32 a[2][Plan::warp_tiles][4];
+  Words4 words[Plan::warp_tiles];
+  ScalePair scales[Plan::warp_tiles];
+
+  __device__ __forceinline__ void read_x(const MmaOperands<Config>& operands, u32 base, int step,
+                                         int first_piece, int buffer) {
+#pragma unroll
+    for (int c = 0; c < piece; c += 2)
+      operands.x_fragments(b[buffer][c], b[buffer][c + 1], base, step / 4, step % 4,
+                           (first_piece * piece + c) / 2);
+  }
+
+  __device__ __forceinline__ void read_weights(const MmaOperands<Config>& operands, u32 base,
+                                               int step) {
+#pragma unroll
+    for (int t = 0; t < Plan::warp_tiles; ++t) {
+      if (step % 4 == 0) words[t] = operands.words(base, t, step / 4);
+      if (step * 16 % Config::group_size == 0)
+        scales[t] = ScalePair::of(operands.scale_pair(base, t, step * 16 / Config::group_size));
+    }
+  }
+
+  __device__ __forceinline__ void scale_weights(int step, int buffer) {
+#pragma unroll
+    for (int t = 0; t < Plan::warp_tiles; ++t)
+      Codes::scaled(a[buffer][t], words[t].word[step % 4], scales[t].low, scales[t].high);
+  }
+
+  __device__ __forceinline__ void multiply(MmaSums<Config>& sums, int step, int number,
+                                           int buffer) {
+#pragma unroll
+    for (int c = 0; c < piece; ++c)
+#pragma unroll
+      for (int t = 0; t < Plan::warp_tiles; ++t)
+        Activation::warp_multiply(sums[t][number * piece + c], a[step % 2][t], b[buffer][c]);
+  }
+};
+
+}  // namespace humming

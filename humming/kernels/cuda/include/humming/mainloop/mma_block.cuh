@@ -1,0 +1,110 @@
+// A whole block of the mma family, step by step: fill the ring, multiply stage by stage, add up.
+// Run by all threads of a block.
+// Reads -> writes: x [m, k], packed codes and scales, bias -> out [m, n].
+// Source: multi-stage pipelines as in CUTLASS 2: one barrier a stage, before its last piece, whose
+//   fragments are in registers already, so that the slot can be filled again at once.
+#pragma once
+#include "humming/epilogue/mma.cuh"
+#include "humming/mainloop/mma.cuh"
+
+namespace humming {
+
+// Weights do not depend on the kernel before, so their stream starts ahead of the wait.
+template <class Config>
+__device__ __forceinline__ void block_fill_ahead(MmaOperands<Config>& operands, int stages) {
+#pragma unroll
+  for (int s = 0; s < Config::num_stages; ++s)
+    if (s < stages) operands.put_weights(s, s);
+#if __CUDA_ARCH__ >= 900
+  ptx::grid_dependency_wait();
+  ptx::grid_dependency_release();
+#endif
+#pragma unroll
+  for (int s = 0; s < Config::num_stages; ++s) {
+    if (s < stages) operands.put_x(s, s);
+    operands.commit();
+  }
+}
+
+template <class Config>
+__device__ __forceinline__ void block_fill(MmaOperands<Config>& operands, int stages) {
+#pragma unroll
+  for (int s = 0; s < Config::num_stages; ++s) {
+    if (s < stages) {
+      operands.fetch(s);
+      operands.put_weights(s, s);
+      operands.put_x(s, s);
+    }
+    operands.commit();
+  }
+}
+
+template <class Config>
+__device__ __forceinline__ void block_multiply(MmaSums<Config>& sums, MmaOperands<Config>& operands,
+                                               int stages) {
+  using Fragments = MmaFragments<Config>;
+  Fragments held;
+  operands.template wait<Config::num_stages - 1>();
+  __syncthreads();
+  u32 base = operands.stage(0);
+  held.read_weights(operands, base, 0);
+  held.read_x(operands, base, 0, 0, 0);
+  held.scale_weights(0, 0);
+  int slot = 0;
+#pragma unroll 1
+  for (int number = 0; number < stages; ++number) {
+    const bool more = number + Config::num_stages < stages;
+    if (more) operands.fetch(number + Config::num_stages);
+#pragma unroll
+    for (int p = 0; p < Fragments::steps * Fragments::pieces; ++p) {
+      const int step = p / Fragments::pieces, piece = p % Fragments::pieces;
+      const int next = (p + 1) % (Fragments::steps * Fragments::pieces);
+      if (next == 0) {
+        operands.template wait<Config::num_stages - 2>();
+        __syncthreads();
+        if (more) {
+          operands.put_weights(number + Config::num_stages, slot);
+          operands.put_x(number + Config::num_stages, slot);
+        }
+        operands.commit();
+        slot = slot + 1 == Config::num_stages ? 0 : slot + 1;
+        base = operands.stage(slot);
+      }
+      const int next_step = next / Fragments::pieces, next_piece = next % Fragments::pieces;
+      if (next_piece == 0) held.read_weights(operands, base, next_step);
+      held.read_x(operands, base, next_step, next_piece, (p + 1) % 2);
+      if (next_piece == 0) held.scale_weights(next_step, next_step % 2);
+      held.multiply(sums, step, piece, p % 2);
+    }
+  }
+}
+
+template <class Config>
+__device__ __forceinline__ void block_mma(u32 shared, const MmaCall& call) {
+  shared = MmaTile<Config>::aligned(shared);
+  const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  const int warp_m = warp % Config::warps_m, warp_n = warp / Config::warps_m % Config::warps_n,
+            warp_k = warp / (Config::warps_m * Config::warps_n);
+  const MmaShare share = mma_share<Config>(call);
+  MmaOperands<Config> operands(call, share, shared, warp_m, warp_n, warp_k, lane);
+
+  if constexpr (Config::dependent_launch != 0) {
+    block_fill_ahead(operands, share.stages);
+  } else {
+    block_fill(operands, share.stages);
+  }
+  MmaSums<Config> sums = {};
+  block_multiply<Config>(sums, operands, share.stages);
+
+  const MmaTile<Config> tile = {shared};
+  __syncthreads();
+  if (warp_k == 0) tile.template warp_put<false>(sums, warp_m, warp_n, lane);
+#pragma unroll 1
+  for (int way = 1; way < Config::warps_k; ++way) {
+    __syncthreads();
+    if (way == warp_k) tile.template warp_put<true>(sums, warp_m, warp_n, lane);
+  }
+  block_finish<Config>(tile, call, share);
+}
+
+}  // namespace humming

@@ -1,0 +1,57 @@
+// Where things lie in an mma block's shared memory: every byte offset of that family, as constants.
+// Run by nobody; constants only.
+// Reads -> writes: nothing. A ring of stages [x | codes | scales], and the fp32 output tile over it.
+// Source: own.
+#pragma once
+#include "humming/ptx/types.cuh"
+
+namespace humming {
+
+template <class Config>
+struct MmaPlan {
+  static constexpr int threads = 32 * Config::warps_m * Config::warps_n * Config::warps_k;
+  static constexpr int stages = Config::num_stages;
+
+  // What a block has: row tiles of 16 rows of w, k tiles of 64 columns, rows of x.
+  static constexpr int row_tiles = Config::block_n / 16;
+  static constexpr int k_tiles = Config::block_k / 64;
+  // What a warp has of a stage: row tiles, columns of the product (eight rows of x), k tiles.
+  static constexpr int warp_tiles = row_tiles / Config::warps_n;
+  static constexpr int columns = Config::block_m / 8 / Config::warps_m;
+  static constexpr int warp_k_tiles = k_tiles / Config::warps_k;
+
+  // x: [k tile][row][64], 128 bytes a row, whose eight chunks of 16 bytes are swizzled by the row.
+  static constexpr int x_line_bytes = 128;
+  static constexpr int x_tile_bytes = Config::block_m * x_line_bytes;
+  static constexpr int x_bytes = k_tiles * x_tile_bytes;
+  static constexpr int x_chunks = x_bytes / 16;
+
+  // Codes: [row tile][k tile][bytes of a tile], as they lie in memory.
+  static constexpr int tile_bytes = Config::tile_bytes;
+  static constexpr int codes = x_bytes;
+  static constexpr int codes_run_bytes = k_tiles * tile_bytes;
+  static constexpr int codes_bytes = row_tiles * codes_run_bytes;
+  static constexpr int codes_chunks = codes_bytes / 16;
+
+  // Scales: [row tile][group][8][2], 16 bits each.
+  static constexpr int groups = (Config::block_k + Config::group_size - 1) / Config::group_size;
+  static constexpr int scales = codes + codes_bytes;
+  static constexpr int group_bytes = 32;
+  static constexpr int scales_bytes = row_tiles * groups * group_bytes;
+  static constexpr int scales_chunks = scales_bytes / 16;
+
+  static constexpr int stage_bytes = (scales + scales_bytes + 127) / 128 * 128;
+  static constexpr int ring_bytes = stages * stage_bytes;
+
+  // The output tile: [row of x][row of w] fp32; four words of padding keep a fragment's stores off
+  // each other's banks.
+  static constexpr int tile_pitch = Config::block_n + 4;
+  static constexpr int output_bytes = Config::block_m * tile_pitch * 4;
+
+  static constexpr int base_alignment = 128;
+  static constexpr int bytes =
+      (ring_bytes > output_bytes ? ring_bytes : output_bytes) + base_alignment;
+  static_assert(bytes == Config::smem_bytes, "as the formula in legality/mma.py says");
+};
+
+}  // namespace humming

@@ -1,0 +1,154 @@
+"""What the mma family (many rows of x, weights scaled in registers) can run on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from humming.spec.config import MmaConfig
+from humming.spec.legality.cuda import blocks_fit, capability, problem_rules, smem_per_block
+from humming.spec.legality.rule import Rule, config_rule
+
+TILE_MOST = 256
+SPLIT_K_MOST = 8
+STAGES_LEAST, STAGES_MOST = 2, 8
+WARPS_MOST = 16
+GRID_X_MOST = 2**31 - 1
+
+CODE_BITS, GROUP = 4, 128
+
+
+def mma_smem_bytes(config: MmaConfig) -> int:
+    """Bytes of shared memory of a block: what the kernel's plan adds up to, and asserts."""
+    row_tiles, k_tiles = config.block_n // 16, config.block_k // 64
+    x = config.block_m * config.block_k * 2
+    codes = row_tiles * k_tiles * 128 * CODE_BITS
+    scales = row_tiles * -(-config.block_k // GROUP) * 32
+    ring = config.num_stages * -(-(x + codes + scales) // 128) * 128
+    output = config.block_m * (config.block_n + 4) * 4
+    return max(ring, output) + 128  # its base is aligned to 128 by hand
+
+
+def mma_accumulators(config: MmaConfig) -> int:
+    """Registers of a thread that hold sums."""
+    tile = config.block_m * config.block_n * config.warps_k
+    return tile // (32 * config.warps) if config.warps else 0
+
+
+def mma_accumulators_most(config: MmaConfig) -> int:
+    """As many as leave room for operands."""
+    return 144 if config.warps * config.blocks_per_sm <= 8 else 80
+
+
+def _rule(
+    name: str, holds: Callable[..., bool], says: Callable[..., str], static: bool = True
+) -> Rule:
+    return config_rule("mma", f"mma_{name}", holds, says, static)
+
+
+def _range(knob: str, least: int, most: int) -> Rule:
+    return _rule(
+        f"{knob}_range",
+        lambda c, p, d: least <= getattr(c, knob) <= most,
+        lambda c, p, d: (
+            f"`{least} <= {knob} <= {most}` must hold, but got {knob}={getattr(c, knob)}"
+        ),
+    )
+
+
+def _multiple(knob: str, warps: str, unit: int, most: int) -> Rule:
+    def holds(c: MmaConfig) -> bool:
+        step, size = unit * int(getattr(c, warps)), int(getattr(c, knob))
+        return step > 0 and 0 < size <= most and size % step == 0
+
+    return _rule(
+        f"{knob}_multiple",
+        lambda c, p, d: holds(c),
+        lambda c, p, d: (
+            f"`{knob} % ({unit} * {warps}) == 0` and `{knob} <= {most}` must hold, but got "
+            f"{knob}={getattr(c, knob)}, {warps}={getattr(c, warps)}"
+        ),
+    )
+
+
+def _needs_hopper(knob: str, name: str, what: str) -> Rule:
+    return _rule(
+        name,
+        lambda c, p, d: not getattr(c, knob) or capability(d) >= (9, 0),
+        lambda c, p, d: (
+            f"{what} needs compute capability 9.0 or newer, but '{d.name}' has "
+            f"{'.'.join(map(str, capability(d)))}"
+        ),
+    )
+
+
+def _columns(config: MmaConfig) -> int:
+    return config.block_m // 8 // max(config.warps_m, 1)
+
+
+def _blocks(config: MmaConfig, m: int, n: int) -> int:
+    return -(-m // config.block_m) * -(-n // config.block_n)
+
+
+RULES: tuple[Rule, ...] = (
+    *problem_rules("mma"),
+    _range("warps", 1, WARPS_MOST),
+    _multiple("block_n", "warps_n", 16, TILE_MOST),
+    _multiple("block_m", "warps_m", 16, TILE_MOST),
+    _multiple("block_k", "warps_k", 64, TILE_MOST),
+    _rule(
+        "columns_even",
+        lambda c, p, d: _columns(c) <= 8 or _columns(c) % 4 == 0,
+        lambda c, p, d: (
+            "a warp's rows of x must be at most 64, or a multiple of 32, but got "
+            f"block_m={c.block_m}, warps_m={c.warps_m}"
+        ),
+    ),
+    _range("num_stages", STAGES_LEAST, STAGES_MOST),
+    _range("split_k", 1, SPLIT_K_MOST),
+    _range("cluster", 0, 1),
+    _range("raster_group_m", 1, 1 << 16),
+    _range("blocks_per_sm", 1, 4),
+    _range("dependent_launch", 0, 1),
+    _rule(
+        "cluster_split",
+        lambda c, p, d: c.split_k > 1 or not c.cluster,
+        lambda c, p, d: "`cluster == 0` must hold where split_k is 1, as there is none to share k",
+    ),
+    _rule(
+        "accumulators_fit",
+        lambda c, p, d: mma_accumulators(c) <= mma_accumulators_most(c),
+        lambda c, p, d: (
+            f"a thread's sums must fit {mma_accumulators_most(c)} registers, but got "
+            f"{mma_accumulators(c)}; take smaller tiles or more warps"
+        ),
+    ),
+    _needs_hopper("cluster", "cluster_device", "split_k over a cluster"),
+    _needs_hopper("dependent_launch", "dependent_device", "a dependent launch"),
+    _rule(
+        "smem_fits",
+        lambda c, p, d: mma_smem_bytes(c) <= smem_per_block(d),
+        lambda c, p, d: (
+            f"`smem_bytes <= {smem_per_block(d)}` must hold on '{d.name}', but got "
+            f"{mma_smem_bytes(c)}"
+        ),
+        static=False,
+    ),
+    _rule(
+        "blocks_per_sm_fit",
+        lambda c, p, d: blocks_fit(d, c.blocks_per_sm, c.warps * 32, mma_smem_bytes(c)),
+        lambda c, p, d: (
+            f"{c.blocks_per_sm} blocks of {c.warps * 32} threads and {mma_smem_bytes(c)} bytes "
+            f"must fit one multiprocessor of '{d.name}'; lower blocks_per_sm"
+        ),
+        static=False,
+    ),
+    _rule(
+        "grid_fits",
+        lambda c, p, d: _blocks(c, max(p.m, 1), p.n) <= GRID_X_MOST,
+        lambda c, p, d: (
+            f"`ceil(m / {c.block_m}) * ceil(n / {c.block_n}) <= {GRID_X_MOST}` must hold, but got "
+            f"m={p.m}, n={p.n}"
+        ),
+        static=False,
+    ),
+)
