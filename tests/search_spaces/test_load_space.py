@@ -17,7 +17,7 @@ applies_to:
   formats: [int4g128]
 parameters:
   mainloop: [stream]
-  code_path: [generic, avx2]
+  code_path: [generic, avx512]
   block_m: {range: [2, 8, 3]}
   block_n:
     - 16
@@ -50,7 +50,7 @@ def test_a_file_becomes_a_space(tmp_path):
     assert [c.where for c in space.constraints] == [f"{space.path}:17", f"{space.path}:21"]
     told = describe(space)
     assert told["size"] == 36
-    assert told["parameters"]["code_path"] == ["generic", "avx2"]
+    assert told["parameters"]["code_path"] == ["generic", "avx512"]
     assert told["constraints"][0]["expr"] == "block_m <= m"
     assert validate(tmp_path) == []
 
@@ -65,9 +65,9 @@ MISTAKES = [
     ("    - 32", "    - 32.5", 11, "block_n: a value must be an integer or a text, but got 32.5"),
     ("    - 32", "    - true", 11, "a value must be an integer or a text, but got True"),
     ("    - 32", "    - 2024-01-01", 11, "'2024-01-01' is no text, integer or list"),
-    ("[generic, avx2]", "[generic, avx3]", 7, "'code_path' has no value 'avx3'; did you mean"),
-    ("[generic, avx2]", "[]", 7, "parameters.code_path is empty"),
-    ("[generic, avx2]", "generic", 7, "parameters.code_path must be a list, but got 'generic'"),
+    ("[generic, avx512]", "[generic, avx51]", 7, "'code_path' has no value 'avx51'; did you mean"),
+    ("[generic, avx512]", "[]", 7, "parameters.code_path is empty"),
+    ("[generic, avx512]", "generic", 7, "parameters.code_path must be a list, but got 'generic'"),
     ("range: [2, 8, 3]", "rnage: [2, 8, 3]", 8, "unknown form 'rnage'; did you mean 'range'?"),
     ("range: [2, 8, 3]", "range: [2, 8]", 8, "range must be [lo, hi, step] in integers"),
     ("range: [2, 8, 3]", "range: [8, 2, 3]", 8, "`step >= 1` and `lo <= hi` must hold"),
@@ -103,7 +103,7 @@ def test_a_mistake_is_said_with_its_line(tmp_path, old, new, line, says):
 
 
 def test_validate_lists_every_mistake(tmp_path):
-    text = SMALL.replace("<= m", "<= mm").replace("avx2]", "avx3]").replace("arch: ", "arhc: ")
+    text = SMALL.replace("<= m", "<= mm").replace("avx512]", "avx51]").replace("arch: ", "arhc: ")
     assert len(validate(_write(tmp_path, text))) == 1  # the shape first
     text = text.replace("arhc", "arch")
     assert [problem.split(": ")[0][-2:] for problem in validate(tmp_path)] == [":3"]
