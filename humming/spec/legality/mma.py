@@ -96,6 +96,14 @@ RULES: tuple[Rule, ...] = (
     _multiple("block_m", "warps_m", 16, TILE_MOST),
     _multiple("block_k", "warps_k", 64, TILE_MOST),
     _rule(
+        "groups_whole",
+        lambda c, p, d: c.block_k % GROUP == 0 or (c.block_k > 0 and GROUP % c.block_k == 0),
+        lambda c, p, d: (
+            f"`block_k % {GROUP} == 0` or `{GROUP} % block_k == 0` must hold, as a group has one "
+            f"scale, but got block_k={c.block_k}"
+        ),
+    ),
+    _rule(
         "columns_even",
         lambda c, p, d: _columns(c) <= 8 or _columns(c) % 4 == 0,
         lambda c, p, d: (

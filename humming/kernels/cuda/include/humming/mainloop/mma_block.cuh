@@ -13,15 +13,14 @@ namespace humming {
 template <class Config>
 __device__ __forceinline__ void block_fill_ahead(MmaOperands<Config>& operands, int stages) {
 #pragma unroll
-  for (int s = 0; s < Config::num_stages; ++s)
-    if (s < stages) operands.put_weights(s, s);
+  for (int s = 0; s < Config::num_stages; ++s) operands.put_weights(s < stages, operands.stage(s));
 #if __CUDA_ARCH__ >= 900
   ptx::grid_dependency_wait();
   ptx::grid_dependency_release();
 #endif
 #pragma unroll
   for (int s = 0; s < Config::num_stages; ++s) {
-    if (s < stages) operands.put_x(s, s);
+    operands.put_x(s < stages, operands.stage(s));
     operands.commit();
   }
 }
@@ -30,11 +29,9 @@ template <class Config>
 __device__ __forceinline__ void block_fill(MmaOperands<Config>& operands, int stages) {
 #pragma unroll
   for (int s = 0; s < Config::num_stages; ++s) {
-    if (s < stages) {
-      operands.fetch(s);
-      operands.put_weights(s, s);
-      operands.put_x(s, s);
-    }
+    operands.fetch(s < stages);
+    operands.put_weights(s < stages, operands.stage(s));
+    operands.put_x(s < stages, operands.stage(s));
     operands.commit();
   }
 }
@@ -54,7 +51,7 @@ __device__ __forceinline__ void block_multiply(MmaSums<Config>& sums, MmaOperand
 #pragma unroll 1
   for (int number = 0; number < stages; ++number) {
     const bool more = number + Config::num_stages < stages;
-    if (more) operands.fetch(number + Config::num_stages);
+    operands.fetch(more);
 #pragma unroll
     for (int p = 0; p < Fragments::steps * Fragments::pieces; ++p) {
       const int step = p / Fragments::pieces, piece = p % Fragments::pieces;
@@ -62,10 +59,8 @@ __device__ __forceinline__ void block_multiply(MmaSums<Config>& sums, MmaOperand
       if (next == 0) {
         operands.template wait<Config::num_stages - 2>();
         __syncthreads();
-        if (more) {
-          operands.put_weights(number + Config::num_stages, slot);
-          operands.put_x(number + Config::num_stages, slot);
-        }
+        operands.put_weights(more, base);
+        operands.put_x(more, base);
         operands.commit();
         slot = slot + 1 == Config::num_stages ? 0 : slot + 1;
         base = operands.stage(slot);

@@ -6,7 +6,9 @@
 
 namespace humming {
 
-__host__ __device__ constexpr bool mma_divides(int a, int b) { return a > 0 && b > 0 && b % a == 0; }
+__host__ __device__ constexpr bool mma_divides(int a, int b) {
+  return a > 0 && b > 0 && b % a == 0;
+}
 
 template <class Config>
 struct MmaRules {
@@ -21,6 +23,9 @@ struct MmaRules {
                 "mma_block_m_multiple");
   static_assert(mma_divides(64 * Config::warps_k, Config::block_k) && Config::block_k <= 256,
                 "mma_block_k_multiple");
+  static_assert(mma_divides(Config::group_size, Config::block_k) ||
+                    mma_divides(Config::block_k, Config::group_size),
+                "mma_groups_whole");
   static_assert(columns <= 8 || columns % 4 == 0, "mma_columns_even");
   static_assert(2 <= Config::num_stages && Config::num_stages <= 8, "mma_num_stages_range");
   static_assert(1 <= Config::split_k && Config::split_k <= 8, "mma_split_k_range");

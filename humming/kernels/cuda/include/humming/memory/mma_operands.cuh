@@ -3,7 +3,9 @@
 // Run by fetch, put: every thread of a block, its own chunks; fragments: a whole converged warp.
 // Reads -> writes: x [m, k], packed codes and scales -> shared memory -> registers.
 // Source: chunks of x are swizzled by the row, so that neither copies nor ldmatrix meet bank
-//   conflicts. Before sm_80 a stage is held in registers between fetch and put.
+//   conflicts. What lies past m or n is not copied: it reaches no output. What lies past k meets an
+//   x of zero, and scales that are read twice. Before sm_80 a stage is held in registers between
+//   fetch and put.
 #pragma once
 #include "humming/ptx/async.cuh"
 #include "humming/ptx/matrix.cuh"
@@ -17,19 +19,23 @@ struct MmaOperands {
   using Plan = MmaPlan<Config>;
   static constexpr int threads = Plan::threads;
   static constexpr int x_each = (Plan::x_chunks + threads - 1) / threads;
-  static constexpr int codes_each = (Plan::codes_chunks + threads - 1) / threads;
-  static constexpr int scales_each = (Plan::scales_chunks + threads - 1) / threads;
   static constexpr int x_row_chunks = Config::block_k / 8;
   static constexpr int x_row_step = threads / x_row_chunks;  // rows of x between a thread's chunks
+  static constexpr int run_chunks = Plan::codes_run_bytes / 16;
+  static constexpr int codes_each = (Plan::codes_chunks + threads - 1) / threads;
+  static constexpr int scale_run_chunks = Plan::groups * 2;
+  static constexpr int scales_each = (Plan::scales_chunks + threads - 1) / threads;
+  static constexpr bool k_padded = Config::block_k <= 128;  // no stage ends beyond the packed k
 
   u32 ring;
-  const char* x;
+  const char* x;  // of this thread's first chunk in stage `next`, and so are the others
   const char* codes;
   const char* scales;
-  int k, x_row, x_rows, x_column;
-  u32 x_row_bytes;
-  int k_tiles, all_groups, row_tile, last_tile;
-  int first_stage;
+  i64 x_step_bytes, codes_row_bytes, scales_row_bytes;
+  int x_rows_left, x_columns_left;       // from this thread's first chunk on
+  int tiles_left;                        // row tiles from the block's first one on
+  int k_tiles_left, all_groups, column;  // from stage `next` on
+  u32 x_target;
   u32 x_lane, codes_lane, scales_lane;  // of this lane in a stage
 
 #if __CUDA_ARCH__ < 800
@@ -38,20 +44,28 @@ struct MmaOperands {
 
   __device__ __forceinline__ MmaOperands(const MmaCall& call, const MmaShare& share, u32 shared,
                                          int warp_m, int warp_n, int warp_k, int lane) {
+    const int thread = threadIdx.x, k_tiles = (call.k + 127) / 128 * 2;
+    const int groups = (k_tiles * 64 + Config::group_size - 1) / Config::group_size;
     ring = shared;
-    k = call.k;
-    x_column = threadIdx.x % x_row_chunks * 8;
-    x_row = threadIdx.x / x_row_chunks;
-    x_rows = call.m - share.x_row;
-    x_row_bytes = static_cast<u32>(call.x_row_stride) * 2;
-    x = static_cast<const char*>(call.x) + share.x_row * call.x_row_stride * 2;
-    codes = static_cast<const char*>(call.codes);
-    scales = static_cast<const char*>(call.scales);
-    k_tiles = (call.k + 127) / 128 * 2;
-    all_groups = (k_tiles * 64 + Config::group_size - 1) / Config::group_size;
-    row_tile = share.row_tile;
-    last_tile = share.all_tiles - 1;
-    first_stage = share.first_stage;
+    column = share.first_stage * Config::block_k;
+
+    const int x_column = thread % x_row_chunks * 8, x_row = thread / x_row_chunks;
+    x = static_cast<const char*>(call.x) +
+        ((share.x_row + x_row) * call.x_row_stride + column + x_column) * 2;
+    x_step_bytes = x_row_step * call.x_row_stride * 2;
+    x_rows_left = min(call.m - share.x_row, Config::block_m) - x_row;
+    x_columns_left = call.k - column - x_column;
+    x_target = x_column / 64 * Plan::x_tile_bytes + x_row * Plan::x_line_bytes;
+    if constexpr (x_row_step % 8 == 0) x_target += (x_column / 8 % 8 ^ x_row % 8) * 16;
+
+    codes_row_bytes = static_cast<i64>(k_tiles) * Plan::tile_bytes;
+    codes = static_cast<const char*>(call.codes) + share.row_tile * codes_row_bytes +
+            column / 64 * Plan::tile_bytes;
+    scales_row_bytes = static_cast<i64>(groups) * Plan::group_bytes;
+    scales = static_cast<const char*>(call.scales) + share.row_tile * scales_row_bytes;
+    tiles_left = share.all_tiles - share.row_tile;
+    k_tiles_left = k_tiles - column / 64;
+    all_groups = groups;
 
     const int matrix = lane / 8, line = lane % 8;
     const int row = warp_m * Plan::columns * 8 + matrix / 2 * 8 + line;
@@ -67,79 +81,66 @@ struct MmaOperands {
 
   __device__ __forceinline__ u32 stage(int slot) const { return ring + slot * Plan::stage_bytes; }
 
-  // -- from global memory --
+  // -- from global memory: stage after stage, x and weights each in their order --
 
-  // Rows past m are read as the last row: they reach no output. Columns past k are zero.
-  __device__ __forceinline__ void put_x(int number, int slot) {
-    const int column = (first_stage + number) * Config::block_k + x_column;
-    const int bytes = min(max(k - column, 0) * 2, 16);
-    const int own = x_column / 64 * Plan::x_tile_bytes, chunk = x_column / 8 % 8;
+  __device__ __forceinline__ void put_x(bool wanted, u32 base) {
+    const u32 bytes = min(max(x_columns_left, 0) * 2, 16);
+    const char* source = x;
 #pragma unroll
     for (int i = 0; i < x_each; ++i) {
-      const int in_block = x_row + i * x_row_step;
-      const int row = min(in_block, x_rows - 1);
-      const char* source = x + static_cast<u64>(static_cast<u32>(row)) * x_row_bytes + column * 2;
-      const u32 target =
-          stage(slot) + own + in_block * Plan::x_line_bytes + (chunk ^ (in_block % 8)) * 16;
-      if (Plan::x_chunks % threads == 0 || in_block < Config::block_m) {
+      const u32 target = base + x_place(i);
+      const bool here = wanted && x_rows_left > i * x_row_step;
 #if __CUDA_ARCH__ >= 800
-        ptx::cp_async_16(target, source, bytes);
+      ptx::cp_async_16_if(here, target, source, bytes);
 #else
-        (void)source;
-        ptx::store_shared_words4(target, held_x[i]);
+      if (here) ptx::store_shared_words4(target, held_x[i]);
 #endif
-      }
+      source += x_step_bytes;
     }
+    x += Config::block_k * 2;
+    x_columns_left -= Config::block_k;
   }
 
-  __device__ __forceinline__ void put_weights(int number, int slot) {
+  __device__ __forceinline__ void put_weights(bool wanted, u32 base) {
 #pragma unroll
     for (int i = 0; i < codes_each; ++i) {
-      const int chunk = threadIdx.x + i * threads;
-      if (Plan::codes_chunks % threads == 0 || chunk < Plan::codes_chunks) {
-        const u32 target = stage(slot) + Plan::codes + chunk * 16;
+      const u32 target = base + Plan::codes + (threadIdx.x + i * threads) * 16;
 #if __CUDA_ARCH__ >= 800
-        ptx::cp_async_streamed(target, codes_source(number, chunk));
+      ptx::cp_async_streamed_if(wanted && codes_here(i), target, codes_source(i));
 #else
-        ptx::store_shared_words4(target, held_codes[i]);
+      if (wanted && codes_here(i)) ptx::store_shared_words4(target, held_codes[i]);
 #endif
-      }
     }
 #pragma unroll
     for (int i = 0; i < scales_each; ++i) {
-      const int chunk = threadIdx.x + i * threads;
-      if (Plan::scales_chunks % threads == 0 || chunk < Plan::scales_chunks) {
-        const u32 target = stage(slot) + Plan::scales + chunk * 16;
+      const u32 target = base + Plan::scales + (threadIdx.x + i * threads) * 16;
 #if __CUDA_ARCH__ >= 800
-        ptx::cp_async_16(target, scales_source(number, chunk), 16);
+      ptx::cp_async_16_if(wanted && scales_here(i), target, scales_source(i), 16);
 #else
-        ptx::store_shared_words4(target, held_scales[i]);
+      if (wanted && scales_here(i)) ptx::store_shared_words4(target, held_scales[i]);
 #endif
-      }
     }
+    codes += Plan::codes_run_bytes;
+    column += Config::block_k;
+    k_tiles_left -= Plan::k_tiles;
   }
 
-  // Where nothing is copied asynchronously: starts the loads whose words `put` will store.
-  __device__ __forceinline__ void fetch(int number) {
+  // Where nothing is copied asynchronously: starts the loads whose words the next puts will store.
+  __device__ __forceinline__ void fetch(bool wanted) {
 #if __CUDA_ARCH__ < 800
-    const int column = (first_stage + number) * Config::block_k + x_column;
+    if (!wanted) return;
 #pragma unroll
-    for (int i = 0; i < x_each; ++i) {
-      const int row = min(x_row + i * x_row_step, x_rows - 1);
-      held_x[i] =
-          part_of_row(x + static_cast<u64>(static_cast<u32>(row)) * x_row_bytes + column * 2,
-                      min(max(k - column, 0), 8));
-    }
+    for (int i = 0; i < x_each; ++i)
+      if (x_rows_left > i * x_row_step)
+        held_x[i] = part_of_row(x + i * x_step_bytes, min(max(x_columns_left, 0), 8));
 #pragma unroll
     for (int i = 0; i < codes_each; ++i)
-      held_codes[i] = ptx::load_global_streamed(
-          codes_source(number, (threadIdx.x + i * threads) % Plan::codes_chunks));
+      if (codes_here(i)) held_codes[i] = ptx::load_global_streamed(codes_source(i));
 #pragma unroll
     for (int i = 0; i < scales_each; ++i)
-      held_scales[i] = ptx::load_global_words4(
-          scales_source(number, (threadIdx.x + i * threads) % Plan::scales_chunks));
+      if (scales_here(i)) held_scales[i] = ptx::load_global_words4(scales_source(i));
 #else
-    (void)number;
+    (void)wanted;
 #endif
   }
 
@@ -168,23 +169,35 @@ struct MmaOperands {
     return v;
   }
 
-  // Tiles past n or k are read as the last ones: they reach no output, or meet an x of zero.
-  __device__ __forceinline__ const char* codes_source(int number, int chunk) const {
-    constexpr int run_chunks = Plan::codes_run_bytes / 16, tile_chunks = Plan::tile_bytes / 16;
-    const int tile = min(row_tile + chunk / run_chunks, last_tile);
-    const int in_run = chunk % run_chunks;
-    const int k_tile =
-        min((first_stage + number) * Plan::k_tiles + in_run / tile_chunks, k_tiles - 1);
-    return codes + (static_cast<i64>(tile) * k_tiles + k_tile) * Plan::tile_bytes +
-           in_run % tile_chunks * 16;
+  __device__ __forceinline__ u32 x_place(int i) const {
+    const u32 line = x_target + i * x_row_step * Plan::x_line_bytes;
+    if constexpr (x_row_step % 8 == 0) return line;
+    const int row = threadIdx.x / x_row_chunks + i * x_row_step;
+    return line + (threadIdx.x % 8 ^ row % 8) * 16;
   }
 
-  __device__ __forceinline__ const char* scales_source(int number, int chunk) const {
-    constexpr int run_chunks = Plan::groups * 2;
-    const int tile = min(row_tile + chunk / run_chunks, last_tile);
-    const int first = (first_stage + number) * Config::block_k / Config::group_size;
-    const int group = min(first + chunk % run_chunks / 2, all_groups - 1);
-    return scales + (static_cast<i64>(tile) * all_groups + group) * Plan::group_bytes +
+  // Chunk i of this thread: in a run of k tiles of one row tile.
+  __device__ __forceinline__ bool codes_here(int i) const {
+    const int chunk = threadIdx.x + i * threads;
+    const bool inside = k_padded || chunk % run_chunks / (Plan::tile_bytes / 16) < k_tiles_left;
+    return (Plan::codes_chunks % threads == 0 || chunk < Plan::codes_chunks) &&
+           chunk / run_chunks < tiles_left && inside;
+  }
+  __device__ __forceinline__ const char* codes_source(int i) const {
+    const int chunk = threadIdx.x + i * threads;
+    return codes + chunk / run_chunks * codes_row_bytes + chunk % run_chunks * 16;
+  }
+
+  __device__ __forceinline__ bool scales_here(int i) const {
+    const int chunk = threadIdx.x + i * threads;
+    return (Plan::scales_chunks % threads == 0 || chunk < Plan::scales_chunks) &&
+           chunk / scale_run_chunks < tiles_left;
+  }
+  __device__ __forceinline__ const char* scales_source(int i) const {
+    const int chunk = threadIdx.x + i * threads;
+    int group = column / Config::group_size + chunk % scale_run_chunks / 2;
+    if (!k_padded) group = min(group, all_groups - 1);
+    return scales + chunk / scale_run_chunks * scales_row_bytes + group * Plan::group_bytes +
            chunk % 2 * 16;
   }
 

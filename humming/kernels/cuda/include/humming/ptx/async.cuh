@@ -19,6 +19,22 @@ __device__ __forceinline__ void cp_async_streamed(u32 shared_address, const void
                "l"(global)
                : "memory");
 }
+__device__ __forceinline__ void cp_async_16_if(bool wanted, u32 shared_address, const void* global,
+                                               u32 source_bytes) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.u32 p, %3, 0; @p cp.async.cg.shared.global [%0], [%1], 16, %2; }" ::
+          "r"(shared_address),
+      "l"(global), "r"(source_bytes), "r"(static_cast<u32>(wanted))
+      : "memory");
+}
+__device__ __forceinline__ void cp_async_streamed_if(bool wanted, u32 shared_address,
+                                                     const void* global) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global.L2::128B [%0], [%1], 16; "
+      "}" ::"r"(shared_address),
+      "l"(global), "r"(static_cast<u32>(wanted))
+      : "memory");
+}
 __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }

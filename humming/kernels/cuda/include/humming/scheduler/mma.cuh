@@ -34,9 +34,9 @@ template <class Config>
 __device__ __forceinline__ MmaShare mma_share(const MmaCall& call) {
   const int tiles_m = (call.m + Config::block_m - 1) / Config::block_m;
   const int tiles_n = (call.n + Config::block_n - 1) / Config::block_n;
-  const int id = blockIdx.x, band = Config::raster_group_m * tiles_n;
-  const int first_m = id / band * Config::raster_group_m, in_band = id % band;
-  const int height = min(tiles_m - first_m, Config::raster_group_m);
+  const int rows = min(Config::raster_group_m, tiles_m), band = rows * tiles_n;
+  const int id = blockIdx.x, first_m = id / band * rows, in_band = id % band;
+  const int height = min(tiles_m - first_m, rows);
 
   MmaShare share;
   share.x_row = (first_m + in_band % height) * Config::block_m;
