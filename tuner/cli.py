@@ -26,6 +26,7 @@ from humming.settings import database_url, tables_dir
 from humming.spec.device import Device
 from humming.version import __version__, require_alone
 from search_spaces.load import describe, load_spaces, validate
+from tuner import advice
 from tuner.budget import Budget, parse_duration, process_age_s
 from tuner.doctor import examine, print_report
 from tuner.doctor import to_json as findings_to_json
@@ -161,6 +162,35 @@ def spaces(
         _say(f"{row['name']}: family {row['family']}, {row['size']} combinations")
         for name, values in row["parameters"].items():
             _say(f"  {name}: {', '.join(map(str, values))}")
+
+
+@app.command()
+def advise(
+    model: Model = None,
+    tp: Tp = 1,
+    m: Annotated[str, typer.Option("--m", help="Token count of a call.")] = "1",
+    device: DeviceName = "auto",
+    db: Database = None,
+    format: Annotated[
+        str | None, typer.Option("--format", help="Formats to compare, separated by commas.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rank weight formats for a model here: time, memory, error, and what does not run."""
+    if model is None:
+        raise UsageError(
+            "--model must name a config.json or a folder that holds one; see humming-tune advise "
+            "--help"
+        )
+    tokens = parse_m(m)
+    if len(tokens) != 1:
+        raise UsageError(f"advise takes one number of tokens, but got --m {m}; write --m 1")
+    formats = [] if format is None else [name.strip() for name in format.split(",")]
+    result = advice.advise(Path(model), _device(device), tp, tokens[0], formats, db)
+    if as_json:
+        _print_json(advice.to_json(result))
+    else:
+        advice.print_advice(result, _console())
 
 
 @app.command()
