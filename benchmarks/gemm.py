@@ -1,0 +1,240 @@
+"""`python -m benchmarks.gemm`: our served int4g128 layer on a GPU against torch's bf16 linear and
+humming-kernels.
+
+The layers are tuned first, by our own tuner from an empty database, never by hand; then they are
+called as a user calls them. The sides alternate in rounds on one GPU, each as a CUDA graph that
+walks over cold weights. `--check FILE` measures rows of a result anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gemm_models import M_VALUES, SHAPES, TunedShapes, tune_shapes
+from benchmarks.gemm_peer import PeerProcess, warm
+from benchmarks.gemm_sides import FORMAT, make_sides, rows_of_x
+from benchmarks.provenance import provenance
+from humming.dispatch.tables import Interval, TableEntry, TunedTable
+from humming.errors import HummingError
+from humming.jit.detect import find_device
+from humming.jit.identity import here
+from humming.spec.config import config_from_dict, config_to_dict
+from humming.spec.device import Device
+from humming.spec.layouts import CUDA_LAYOUT
+from humming.spec.problem import Problem
+from tuner.budget import parse_duration
+from tuner.promote import paired_ratio
+
+ROUNDS, REPLAYS = 5, 3
+SIDES = ("us", "torch_bf16_us", "humming_kernels_us")
+TOLERANCE = 0.1
+"""A row is reproduced where our time, in torch's of the same rounds, differs by no more."""
+
+
+def run(
+    shapes: Sequence[tuple[int, int]],
+    m_values: tuple[int, ...],
+    device: Device,
+    seconds: float,
+    peer: Path | None,
+) -> dict[str, Any]:
+    """The whole comparison as plain JSON; `seconds` is the tuning budget of all points."""
+    started, clock = provenance(device), time.monotonic()
+    if peer is not None:
+        warm(peer, shapes, m_values)
+    warmed = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="humming-benchmark-") as folder:
+        tuned = tune_shapes(shapes, m_values, device, seconds, Path(folder))
+        tuned_at = time.monotonic()
+        rows = measured(shapes, m_values, tuned.table, device, peer)
+    return {
+        "benchmark": "gemm",
+        "format": FORMAT,
+        "rounds": ROUNDS,
+        "replays": REPLAYS,
+        "seconds": {
+            "warming_the_peer": warmed - clock,
+            "tuning": tuned_at - warmed,
+            "comparing": time.monotonic() - tuned_at,
+        },
+        "provenance": started,
+        "rows": [row | _proof(tuned, row, device) for row in rows],
+    }
+
+
+def measured(
+    shapes: Sequence[tuple[int, int]],
+    m_values: Sequence[int],
+    table: TunedTable,
+    device: Device,
+    peer: Path | None,
+) -> list[dict[str, Any]]:
+    """Times, ratios and errors of every shape and m."""
+    rows: list[dict[str, Any]] = []
+    theirs = None if peer is None else PeerProcess(peer)
+    try:
+        for n, k in shapes:
+            sides = make_sides(n, k, device.cache_bytes, seed=n + k)
+            if theirs is not None:
+                theirs.open(n, k)
+            for m in m_values:
+                x = rows_of_x(m, k, seed=m)
+                with torch.inference_mode():
+                    samples = [sides.ours(x, table), sides.theirs(x)]
+                    if theirs is not None:
+                        theirs.prepare(m)
+                        samples.append(theirs.sample)
+                    ours, torchs = sides.errors(x)
+                    row = {"n": n, "k": k, "m": m, **_rounds(samples)}
+                rows.append({**row, "rel_error": ours, "torch_rel_error": torchs})
+            del sides
+            torch.cuda.empty_cache()
+    finally:
+        if theirs is not None:
+            theirs.close()
+    return rows
+
+
+def _rounds(samples: Sequence[Callable[[int], float]]) -> dict[str, Any]:
+    """Median times of the sides, which take turns, and how often ours fits into each peer's."""
+    taken: list[list[float]] = [[] for _ in samples]
+    for _ in range(ROUNDS):
+        for side, sample in enumerate(samples):
+            taken[side].append(sample(REPLAYS))
+    found: dict[str, Any] = {
+        name: statistics.median(times) for name, times in zip(SIDES, taken, strict=False)
+    }
+    for name, times in list(zip(SIDES, taken, strict=False))[1:]:
+        ratio = paired_ratio(times, taken[0])
+        found[name.replace("_us", "_ratio")] = [ratio.ratio, ratio.low, ratio.high]
+    return found
+
+
+def _proof(tuned: TunedShapes, row: dict[str, Any], device: Device) -> dict[str, Any]:
+    """What the tuner wrote down about a row's winner."""
+    winner = tuned.winners[row["n"], row["k"], row["m"]]
+    return {
+        "read_limit_us": winner.limit_us,
+        "family": winner.config.family,
+        "config": config_to_dict(winner.config),
+        "config_text": str(winner.config),
+        "gpu_uuid": device.uuid,
+        "record_id": winner.id,
+    }
+
+
+def check(report: dict[str, Any], wanted: set[str], device: Device, peer: Path | None) -> int:
+    """Measures the rows named `wanted` ("8192x8192:256"; none = all) with the configs of `report`.
+
+    Prints each beside what the file says; returns how many do not reproduce.
+    """
+    rows = [row for row in report["rows"] if not wanted or _name(row) in wanted]
+    unknown = wanted - {_name(row) for row in rows}
+    if unknown:
+        raise HummingError(f"the file has no row {', '.join(sorted(unknown))}; see its n, k and m")
+    table, wrong = _table_of(rows, device), 0
+    for row in rows:
+        (now,) = measured([(row["n"], row["k"])], [row["m"]], table, device, peer)
+        drift = (now["us"] / now["torch_bf16_us"]) / (row["us"] / row["torch_bf16_us"]) - 1
+        same = abs(drift) <= TOLERANCE and now["rel_error"] <= 1.1 * now["torch_rel_error"]
+        wrong += not same
+        print(
+            f"{_name(row)} {row['config_text']}: {now['us']:.2f} us, file {row['us']:.2f}; "
+            f"in torch's time {drift:+.1%}{'' if same else '  NOT REPRODUCED'}"
+        )
+    return wrong
+
+
+def _name(row: dict[str, Any]) -> str:
+    return f"{row['n']}x{row['k']}:{row['m']}"
+
+
+def _table_of(rows: Sequence[dict[str, Any]], device: Device) -> TunedTable:
+    """A table by which each row's config serves its own m alone."""
+    entries = []
+    for n, k in sorted({(row["n"], row["k"]) for row in rows}):
+        problem = Problem(FORMAT, n, k, 0, layout=CUDA_LAYOUT)
+        of_shape = sorted((r for r in rows if (r["n"], r["k"]) == (n, k)), key=lambda r: r["m"])
+        intervals = tuple(
+            Interval(
+                r["m"],
+                r["m"] + 1,
+                r["m"],
+                config_from_dict(r["config"]),
+                r["us"],
+                r["us"],
+                r["record_id"],
+            )
+            for r in of_shape
+        )
+        entries.append(TableEntry(here(device), problem, intervals))
+    return TunedTable("check", tuple(entries))
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gemm", description=__doc__)
+    parser.add_argument("--shapes", default=",".join(f"{n}x{k}" for n, k in SHAPES))
+    parser.add_argument("--m", default=",".join(map(str, M_VALUES)), help="token counts")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--budget", default="10m", help="tuning time of all points together")
+    parser.add_argument("--peer", type=Path, help="folder in which humming-kernels is installed")
+    parser.add_argument("--out", type=Path, help="file for the JSON; else it is printed")
+    parser.add_argument("--check", type=Path, help="a result whose rows are measured anew")
+    parser.add_argument("--rows", default="", help="with --check: rows such as 8192x8192:256")
+    found = parser.parse_args(arguments)
+    try:
+        found.shapes = [_shape(text) for text in found.shapes.split(",")]
+        found.m_values = tuple(int(text) for text in found.m.split(","))
+        found.seconds = parse_duration(found.budget)
+    except (ValueError, HummingError) as error:
+        parser.error(str(error))
+    if min(found.m_values) < 1:
+        parser.error(f"`m >= 1` must hold, but got --m {found.m}")
+    found.rows = set(filter(None, found.rows.split(",")))
+    found.peer = found.peer.resolve() if found.peer else None
+    return found
+
+
+def _shape(text: str) -> tuple[int, int]:
+    n, _, k = text.partition("x")
+    if int(n) < 1 or int(k) < 1:
+        raise ValueError(f"`n, k >= 1` must hold, but got {text}")
+    return int(n), int(k)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; exit code 0, 1 where a row does not reproduce, 2 on unusable input."""
+    found = parse_arguments(arguments)
+    try:
+        device = find_device(found.device)
+        if device.kind != "cuda":
+            raise HummingError("benchmarks.gemm needs a GPU; CPUs are benchmarks.cpu")
+        if found.check is not None:
+            report = json.loads(found.check.read_text("utf-8"))
+            return int(check(report, found.rows, device, found.peer) > 0)
+        report = run(found.shapes, found.m_values, device, found.seconds, found.peer)
+    except HummingError as error:
+        print(f"benchmarks.gemm: {error}", file=sys.stderr)
+        return max(error.exit_code, 2)
+    text = json.dumps(report, indent=1) + "\n"
+    if found.out is None:
+        print(text, end="")
+    else:
+        found.out.parent.mkdir(parents=True, exist_ok=True)
+        found.out.write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

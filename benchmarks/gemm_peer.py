@@ -1,0 +1,95 @@
+"""Our end of the peer humming-kernels, which runs in a process of its own (peer_server.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from humming.errors import HummingError
+
+_SERVER = Path(__file__).with_name("peer_server.py")
+
+
+class PeerProcess:
+    """A peer on the same GPU. `folder` is where humming-kernels was installed, by `pip install
+    --target`. Raises HummingError where it ends unasked."""
+
+    def __init__(self, folder: Path) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(folder)}
+        self._process = subprocess.Popen(
+            [sys.executable, str(_SERVER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,  # not the repository, where ours would be found first
+            env=environment,
+            text=True,
+        )
+
+    def open(self, n: int, k: int) -> None:
+        """Makes the layers of one shape."""
+        self._ask({"open": [n, k]})
+
+    def prepare(self, m: int) -> None:
+        """Makes the graph of one m."""
+        self._ask({"m": m})
+
+    def sample(self, replays: int) -> float:
+        """Median microseconds per call over replays of the graph."""
+        return float(self._ask({"sample": replays})["us"])
+
+    def start_warming(self, points: Sequence[tuple[int, int, int]]) -> None:
+        """Asks for kernels of (n, k, m) to be compiled; `finish` waits for them."""
+        self._send({"warm": [list(point) for point in points]})
+
+    def finish(self) -> None:
+        """Waits for the last answer."""
+        self._answer()
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.wait()
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._send(request)
+        return self._answer()
+
+    def _send(self, request: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise self._lost() from error
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._lost()
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _lost(self) -> HummingError:
+        return HummingError(
+            "the peer process has ended; run benchmarks/peer_server.py by hand to see why"
+        )
+
+
+def warm(folder: Path, shapes: Sequence[tuple[int, int]], m_values: Sequence[int]) -> None:
+    """Compiles the peer's kernels for all points, a process a shape, into its own cache."""
+    peers = [PeerProcess(folder) for _ in shapes]
+    try:
+        for peer, (n, k) in zip(peers, shapes, strict=True):
+            peer.start_warming([(n, k, m) for m in m_values])
+        for peer in peers:
+            peer.finish()
+    finally:
+        for peer in peers:
+            peer.close()
