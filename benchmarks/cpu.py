@@ -27,7 +27,8 @@ from benchmarks.sides import GROUP, Side, errors, make_sides
 from benchmarks.tuned import FORMAT, TunedLayer, tune_layer
 from humming.errors import HummingError
 from humming.jit.identity import serving_device
-from humming.quantize.tensor import QuantizedTensor, quantize
+from humming.quantize.quantizers import quantize
+from humming.quantize.tensor import QuantizedTensor
 from humming.spec.config import config_to_dict
 from tuner.budget import parse_duration
 from tuner.measure import COLD_CACHES, paired_us

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from humming.convert import convert
     from humming.gemm import gemm
     from humming.linear import HummingLinear, prepare
-    from humming.quantize.tensor import QuantizedTensor, quantize
+    from humming.quantize.quantizers import quantize
+    from humming.quantize.tensor import QuantizedTensor
 
 __all__ = [
     "HummingLinear",

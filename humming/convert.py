@@ -8,11 +8,11 @@ from fnmatch import fnmatchcase
 
 from torch import nn
 
-from humming.errors import LayoutError
+from humming.errors import FormatError, LayoutError
 from humming.linear import HummingLinear
+from humming.quantize.quantizers import check_method
 from humming.spec.formats import QuantFormat
-from humming.spec.layouts import LAYOUTS
-from humming.state import ACTIVATIONS, layout_on, scales_follow
+from humming.state import ACTIVATIONS, layout_on, scales_follow, why_unserved
 
 READS_WEIGHTS = (nn.TransformerEncoderLayer,)
 """Modules that hand the weights of their linear layers to a fused kernel instead of calling
@@ -20,19 +20,22 @@ them."""
 
 
 def convert(
-    model: nn.Module, format: str = "int4g128", skip: Iterable[str] = ("lm_head",)
+    model: nn.Module,
+    format: str = "int4g128",
+    skip: Iterable[str] = ("lm_head",),
+    method: str = "absmax",
 ) -> nn.Module:
     """Replaces every nn.Linear of `model` in place, one after the other, and returns the model.
 
     A layer is left as it is where its name or the last part of it matches a pattern of `skip`
     ("lm_head", "*.router"), where it is a subclass of nn.Linear (whose owner may read its weight),
     where its weight is tied to another module's, where its owner is known to read its weight
-    (READS_WEIGHTS), or where its device's layout does not take its
-    `in_features`, a multiple of 32 on the CPU and of 8 on CUDA (a warning names those). A layer
-    used under two names stays one layer. A model that is itself an nn.Linear comes back as the new
-    layer. Raises FormatError for a format that does not run here, LayoutError for fp32 on CUDA;
-    then nothing is replaced.
+    (READS_WEIGHTS), or where no kernel of its device takes its size (a warning names those). A
+    layer used under two names stays one layer. A model that is itself an nn.Linear comes back as
+    the new layer. `method` is quantize's. Raises FormatError for a format or method that is unknown
+    or does not run here, LayoutError for fp32 on CUDA; then nothing is replaced.
     """
+    check_method(method)
     QuantFormat.parse(format)
     if isinstance(skip, str):
         raise LayoutError(
@@ -40,7 +43,8 @@ def convert(
         )
     patterns = tuple(skip)
     if type(model) is nn.Linear:
-        return HummingLinear.from_linear(model, format)
+        _unfit(model, format)
+        return HummingLinear.from_linear(model, format, method)
     tied = _tied_weights(model)
     places: dict[int, list[tuple[nn.Module, str]]] = {}
     unfit: list[str] = []
@@ -55,13 +59,13 @@ def convert(
     for shared in places.values():
         # No list holds the old layers, so that each is freed before the next is made.
         owner, attribute = shared[0]
-        layer = HummingLinear.from_linear(getattr(owner, attribute), format)
+        layer = HummingLinear.from_linear(getattr(owner, attribute), format, method)
         for owner, attribute in shared:
             setattr(owner, attribute, layer)
     if unfit:
         warnings.warn(
-            "in_features must be a multiple of what the kernels take at once, so these stay as "
-            f"they are: {', '.join(unfit[:8])}{' ...' if len(unfit) > 8 else ''}",
+            "a layer must have a size that the kernels of its device take, so these stay as they "
+            f"are: {', '.join(unfit[:8])}{' ...' if len(unfit) > 8 else ''}",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -69,15 +73,17 @@ def convert(
 
 
 def _unfit(linear: nn.Linear, format: str) -> str:
-    """Why no layout of its device takes `linear`; "" where one does. Raises LayoutError for a type
-    that the device does not serve."""
-    layout = layout_on(linear.weight.device, format)
-    multiple = LAYOUTS[layout].k_multiple
-    if linear.in_features % multiple:
-        return f"k={linear.in_features}, k % {multiple} != 0"
-    if linear.weight.dtype in ACTIVATIONS:
-        scales_follow(layout, linear.weight.dtype)
-    return ""
+    """Why no kernel takes the size of `linear` on its device; "" where one does. Raises FormatError
+    where none takes the format, LayoutError for a type that the device does not serve."""
+    weight = linear.weight
+    if weight.dtype not in ACTIVATIONS:
+        return ""  # quantize says what it takes
+    scales_follow(layout_on(weight.device, format), weight.dtype)
+    n, k = weight.shape
+    reason = why_unserved(format, n, k, weight.dtype, weight.device)
+    if reason and (general := why_unserved(format, 1024, 4096, weight.dtype, weight.device)):
+        raise FormatError(general)
+    return f"n={n}, k={k}: {reason}" if reason else ""
 
 
 def _linears(model: nn.Module) -> Iterable[tuple[str, nn.Module, str, nn.Linear]]:

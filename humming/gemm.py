@@ -20,25 +20,27 @@ from humming.dispatch.intervals import TunedTable
 from humming.dispatch.sources import load_table, locate
 from humming.errors import HummingError, LayoutError
 from humming.plan import Place, Plan, place_of
-from humming.quantize.layout import PackedWeight
-from humming.quantize.tensor import QuantizedTensor
+from humming.quantize.layout import TENSORS, PackedWeight, packed_shapes
+from humming.quantize.tensor import SCALE_DTYPES, QuantizedTensor
 from humming.spec.canonical import canonical_json
 from humming.spec.formats import QuantFormat
-from humming.spec.layouts import CUDA_LAYOUT, LAYOUTS
+from humming.spec.layouts import LAYOUTS, row_scaled
 from humming.spec.naming import did_you_mean
 from humming.spec.problem import Problem
 from humming.state import ACTIVATIONS, packed_on_device
 from humming.version import require_alone
 
 NO_BACKWARD = "HummingLinear has no backward; call it under torch.inference_mode()"
-_SCALE_DTYPES = {name: dtype for dtype, name in ACTIVATIONS.items()}
+_SCALE_DTYPES = {name: dtype for dtype, name in SCALE_DTYPES.items()}
 
 
 @dataclass(frozen=True)
 class LayerSpec:
     """What the op's string says: a packed weight without its tensors, and the table that serves it.
 
-    `table` is the path of a generation file; None for whichever is current when the layer binds.
+    `x_dtype` is the type that x must have, where the scales have it; `act_order` tells of a
+    permutation. `table` is the path of a generation file; None for whichever is current when the
+    layer binds.
     """
 
     format: str
@@ -46,6 +48,8 @@ class LayerSpec:
     k: int
     layout: str
     scale_dtype: str
+    x_dtype: str | None = None
+    act_order: bool = False
     table: str | None = None
 
     @property
@@ -53,16 +57,51 @@ class LayerSpec:
         """Canonical JSON: the op's `layer` argument."""
         return _text(self)
 
-    def weight(self, codes: torch.Tensor, scales: torch.Tensor) -> PackedWeight:
+    def weight(
+        self,
+        codes: torch.Tensor,
+        scales: torch.Tensor,
+        zero_points: torch.Tensor | None = None,
+        row_scales: torch.Tensor | None = None,
+        permutation: torch.Tensor | None = None,
+    ) -> PackedWeight:
         """The packed weight of this layer with its tensors."""
-        dtype = _SCALE_DTYPES[self.scale_dtype]
-        return PackedWeight(self.format, self.n, self.k, self.layout, codes, scales, dtype)
+        return PackedWeight(
+            self.format,
+            self.n,
+            self.k,
+            self.layout,
+            codes,
+            scales,
+            _SCALE_DTYPES[self.scale_dtype],
+            zero_points,
+            row_scales,
+            permutation,
+        )
 
     @staticmethod
     def of(weight: PackedWeight, table: str | None = None) -> LayerSpec:
         """The spec of a packed weight."""
-        scale_dtype = ACTIVATIONS[weight.scale_dtype]
-        return LayerSpec(weight.format, weight.n, weight.k, weight.layout, scale_dtype, table)
+        return LayerSpec(
+            weight.format,
+            weight.n,
+            weight.k,
+            weight.layout,
+            SCALE_DTYPES[weight.scale_dtype],
+            _x_dtype(weight),
+            weight.permutation is not None,
+            table,
+        )
+
+
+def _x_dtype(weight: PackedWeight) -> str | None:
+    """The type of x where it is that of the group scales: on CUDA, but for e8m0, kept as bf16."""
+    kind, e8m0 = LAYOUTS[weight.layout].kind, weight.scale_dtype == torch.float8_e8m0fnu
+    return (
+        None
+        if kind == "cpu" or e8m0 or not weight.scales.numel()
+        else (ACTIVATIONS[weight.scales.dtype])
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -125,6 +164,7 @@ def _bind(key: _Key, table: TunedTable | None) -> Plan:
         output_dtype=name,
         layout=spec.layout,
         bias=bias,
+        act_order=spec.act_order,
     )
     plan = Plan(problem, place, table)
     with _plans_lock:
@@ -140,37 +180,43 @@ def gemm(
 ) -> torch.Tensor:
     """`x[..., k] @ w[n, k].T + bias[n]` as [..., n] in x's dtype (fp32, bf16 or fp16).
 
-    On CUDA x is bf16 or fp16, as are the scales. A QuantizedTensor is packed at each call: pack it
-    once with `humming.quantize.pack`, or use HummingLinear. `table` names a tuned table, else the
-    default one serves. Raises LayoutError on a shape, dtype or device that does not fit, TableError
-    on a table that cannot be used.
+    On CUDA x is bf16 or fp16, and so are group scales. A QuantizedTensor is packed at each call:
+    pack it once with `humming.quantize.pack`, or use HummingLinear. `table` names a tuned table,
+    else the default one serves. Raises LayoutError on a shape, dtype or device that does not fit,
+    TableError on a table that cannot be used.
     """
     if not isinstance(weight, (PackedWeight, QuantizedTensor)):
         raise LayoutError(
             f"gemm takes a QuantizedTensor or a PackedWeight, but got {type(weight).__name__}; "
             "quantize the weight with humming.quantize"
         )
-    packed = (
-        packed_on_device(weight, weight.scales.dtype)
-        if isinstance(weight, QuantizedTensor)
-        else weight
-    )
+    if isinstance(weight, QuantizedTensor):
+        kept = weight.scales.dtype
+        own = kept if kept in ACTIVATIONS and not row_scaled(weight.weight_format) else x.dtype
+        packed = packed_on_device(weight, own if own in ACTIVATIONS else torch.bfloat16)
+    else:
+        packed = weight
     path = locate(table) if table is not None else None
     if path is not None:
         load_table(path)
     spec = LayerSpec.of(packed, None if path is None else str(path))
-    return through_op(x, packed.codes, packed.scales, bias, spec.text)
+    return through_op(x, packed, bias, spec.text)
 
 
 def through_op(
-    x: torch.Tensor,
-    codes: torch.Tensor,
-    scales: torch.Tensor,
-    bias: torch.Tensor | None,
-    layer: str,
+    x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None, layer: str
 ) -> torch.Tensor:
     """The op `humming::linear` through torch's dispatcher, modes and compilers included."""
-    out: torch.Tensor = torch.ops.humming.linear(x, codes, scales, bias, layer)
+    out: torch.Tensor = torch.ops.humming.linear(
+        x,
+        weight.codes,
+        weight.scales,
+        weight.zero_points,
+        weight.row_scales,
+        weight.permutation,
+        bias,
+        layer,
+    )
     return out
 
 
@@ -217,10 +263,10 @@ def _check_dtype(dtype: torch.dtype, spec: LayerSpec) -> None:
         raise LayoutError(
             f"x must be fp32, bf16 or fp16, but got {_name(dtype)}; convert it with x.to()"
         )
-    if LAYOUTS[spec.layout].kind == "cuda" and ACTIVATIONS[dtype] != spec.scale_dtype:
-        wanted = _name(_SCALE_DTYPES[spec.scale_dtype])
+    if spec.x_dtype not in (None, ACTIVATIONS[dtype]):
+        wanted = _name(_SCALE_DTYPES[str(spec.x_dtype)])
         raise LayoutError(
-            f"x must be {spec.scale_dtype} as the layer's scales are, but got "
+            f"x must be {spec.x_dtype} as the layer's scales are, but got "
             f"{ACTIVATIONS[dtype]}; convert it with x.to(torch.{wanted})"
         )
 
@@ -230,7 +276,7 @@ def check_tensors(x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | No
     packed ones are not as it says.
     """
     kind = LAYOUTS[weight.layout].kind
-    tensors = {"x": x, "codes": weight.codes, "scales": weight.scales, "bias": bias}
+    tensors = {"x": x, **weight.tensors, "bias": bias}
     for name, tensor in tensors.items():
         if tensor is not None and tensor.device.type != kind:
             raise LayoutError(
@@ -242,32 +288,40 @@ def check_tensors(x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | No
                 f"all tensors of a call must be on one device, but got x on {x.device} and {name} "
                 f"on {tensor.device}; move x with x.to('{tensor.device}')"
             )
-    codes, scales = tuple(weight.codes.shape), tuple(weight.scales.shape)
-    if (codes, scales) != packed_shapes(weight.layout, weight.format, weight.n, weight.k):
-        raise LayoutError(
-            f"codes and scales must be packed for n={weight.n}, k={weight.k}, but got "
-            f"{list(codes)} and {list(scales)}; pack them with humming.quantize.pack"
-        )
-    held = torch.float32 if kind == "cpu" else weight.scale_dtype
-    if (weight.codes.dtype, weight.scales.dtype) != (torch.int32, held) or not (
-        weight.codes.is_contiguous() and weight.scales.is_contiguous()
-    ):
-        raise LayoutError(
-            f"layout '{weight.layout}' holds contiguous int32 codes and {_name(held)} scales, but "
-            f"got {_name(weight.codes.dtype)} and {_name(weight.scales.dtype)}; convert the layer "
-            "with .to(), which packs it anew, and leave its buffers alone"
-        )
+    _check_packed(weight, kind)
 
 
-@lru_cache(maxsize=4096)
-def packed_shapes(
-    layout: str, format: str, n: int, k: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shapes of the codes and scales of a weight in `layout`."""
-    panels, groups = -(-n // 16), QuantFormat.parse(format).weight.groups(k)
-    if layout == CUDA_LAYOUT:
-        return (panels, 2 * -(-k // 128), 32, 4), (panels, groups, 8, 2)
-    return (panels, k // 8, 16), (panels, groups, 16)
+def _check_packed(weight: PackedWeight, kind: str) -> None:
+    """Raises LayoutError where a tensor is missing, or not as the layout says."""
+    form = QuantFormat.parse(weight.format).weight
+    needed = {"codes": True, "scales": True, "zero_points": form.zero_point is not None}
+    needed["row_scales"] = row_scaled(form) or form.second_scale
+    shapes = packed_shapes(weight.layout, weight.format, weight.n, weight.k)
+    float_dtype = torch.float32 if kind == "cpu" else weight.scales.dtype
+    held = {"codes": torch.int32, "row_scales": torch.float32, "permutation": torch.int32}
+    if kind == "cuda" and _x_dtype(weight) and weight.scale_dtype in ACTIVATIONS:
+        float_dtype = weight.scale_dtype
+    for name in TENSORS:
+        tensor = getattr(weight, name)
+        if tensor is None:
+            if needed.get(name):
+                raise LayoutError(
+                    f"{name} must be given for format '{weight.format}', but are not; pack the "
+                    "weight with humming.quantize.pack"
+                )
+            continue
+        if tuple(tensor.shape) != shapes[name]:
+            raise LayoutError(
+                f"{name} must be packed for n={weight.n}, k={weight.k} as {list(shapes[name])}, "
+                f"but got {list(tensor.shape)}; pack the weight with humming.quantize.pack"
+            )
+        wanted = held.get(name, float_dtype)
+        if tensor.dtype != wanted or not tensor.is_contiguous():
+            raise LayoutError(
+                f"layout '{weight.layout}' holds contiguous {_name(wanted)} {name}, but got "
+                f"{_name(tensor.dtype)}; convert the layer with .to(), which packs it anew, and "
+                "leave its buffers alone"
+            )
 
 
 def run(
@@ -292,13 +346,21 @@ def _linear(
     x: torch.Tensor,
     codes: torch.Tensor,
     scales: torch.Tensor,
+    zero_points: torch.Tensor | None,
+    row_scales: torch.Tensor | None,
+    permutation: torch.Tensor | None,
     bias: torch.Tensor | None,
     layer: str,
 ) -> torch.Tensor:
     spec = parse_layer(layer)
-    weight = spec.weight(codes, scales)
+    weight = spec.weight(codes, scales, zero_points, row_scales, permutation)
     check_call(x, spec, bias)
     check_tensors(x, weight, bias)
+    if (permutation is not None) != spec.act_order:
+        raise LayoutError(
+            f"permutation must be given where act_order is, but got act_order={spec.act_order}; "
+            "build the layer's text with humming.gemm.LayerSpec.of"
+        )
     if bias is not None:
         bias = bias.to(torch.float32).contiguous()
     return run(x, bound(spec, x.dtype, bias is not None, place_of(x.device)), weight, bias)
@@ -308,6 +370,9 @@ def _linear_fake(
     x: torch.Tensor,
     _codes: torch.Tensor,
     _scales: torch.Tensor,
+    _zero_points: torch.Tensor | None,
+    _row_scales: torch.Tensor | None,
+    _permutation: torch.Tensor | None,
     bias: torch.Tensor | None,
     layer: str,
 ) -> torch.Tensor:
@@ -322,7 +387,8 @@ def _no_backward(_ctx: object, _gradient: torch.Tensor) -> None:
 
 _LIBRARY = torch.library.Library("humming", "DEF")  # type: ignore[no-untyped-call]
 _LIBRARY.define(  # type: ignore[no-untyped-call]
-    "linear(Tensor x, Tensor codes, Tensor scales, Tensor? bias, str layer) -> Tensor"
+    "linear(Tensor x, Tensor codes, Tensor scales, Tensor? zero_points, Tensor? row_scales, "
+    "Tensor? permutation, Tensor? bias, str layer) -> Tensor"
 )
 _LIBRARY.impl("linear", _linear, "CPU")  # type: ignore[no-untyped-call]
 _LIBRARY.impl("linear", _linear, "CUDA")  # type: ignore[no-untyped-call]

@@ -28,32 +28,37 @@ from humming.gemm import (
     through_op,
 )
 from humming.plan import Plan, place_of
-from humming.quantize.layout import PackedWeight, unpack
-from humming.quantize.tensor import QuantizedTensor, quantize
+from humming.quantize.layout import TENSORS, PackedWeight, unpack
+from humming.quantize.quantizers import empty, quantize
+from humming.quantize.tensor import QuantizedTensor
 from humming.spec.formats import QuantFormat
 from humming.state import (
     ACTIVATIONS,
+    canonical_codes,
     moved,
     packed_on_device,
-    paired,
     repacked,
-    unpaired,
+    stored_codes,
     wait_until_written,
 )
 
-_KEYS = ("codes", "scales", "bias")
+_BUFFERS = {name: f"packed_{name}" for name in TENSORS}
+_CANONICAL = ("scales", "zero_points", "global_scales", "permutation")
+"""Keys of a state_dict, beside `codes` and `bias`; those that the weight has."""
 
 
 class HummingLinear(nn.Module):
     """`y[..., n] = x[..., k] @ w[n, k].T + bias[n]` with a quantized weight; x fp32, bf16 or fp16.
 
     The weight is kept once, packed for the device that it is on; moving the layer packs it anew.
-    `state_dict` holds it in canonical form, the same on all devices: `codes` uint8 [n, k / 2] (two
-    a byte, low nibble first), `scales` [n, groups], `bias` [n]. There is no backward.
+    `state_dict` holds it in canonical form, the same on all devices: `codes` uint8 [n, ceil(k *
+    bits / 8)] (side by side along k, the first in the lowest bits), then `scales`, `zero_points`,
+    `global_scales` and `permutation` as a QuantizedTensor has them and where it has them, and
+    `bias` [n]. There is no backward.
 
     The bias is kept as fp32, which holds the other types exactly. On the CPU scales keep their
     values whatever the layer's type, and x may be of any of the three. On CUDA the layer is bf16
-    or fp16, x is of the layer's type, and moving or converting the layer rounds the scales to it.
+    or fp16, x is of the layer's type, and moving or converting the layer rounds group scales to it.
 
     Calls are served with torch's number of threads at the time of the call, or on CUDA's current
     stream. A layer binds to a tuned table at its first call or by `prepare`; records of another
@@ -63,6 +68,9 @@ class HummingLinear(nn.Module):
     spec: LayerSpec
     packed_codes: torch.Tensor
     packed_scales: torch.Tensor
+    packed_zero_points: torch.Tensor | None
+    packed_row_scales: torch.Tensor | None
+    packed_permutation: torch.Tensor | None
     bias: torch.Tensor | None
 
     def __init__(
@@ -80,23 +88,20 @@ class HummingLinear(nn.Module):
             if type(size) is not int or size < 1:
                 raise LayoutError(f"`{name} >= 1` must hold as a whole number, but got {size!r}")
         dtype = dtype or torch.get_default_dtype()
-        groups = QuantFormat.parse(format).weight.groups(in_features)
+        QuantFormat.parse(format)
         if dtype not in ACTIVATIONS:
             raise LayoutError(f"dtype must be fp32, bf16 or fp16, but got {dtype}")
-        zeros = QuantizedTensor(
-            format,
-            torch.zeros(out_features, in_features, dtype=torch.int8, device=device),
-            torch.zeros(out_features, groups, dtype=dtype, device=device),
-        )
-        empty = torch.zeros(out_features, device=device, dtype=dtype) if bias else None
-        self._fill(packed_on_device(zeros, dtype), empty, dtype)
+        zeros = empty(format, out_features, in_features, dtype, device)
+        no_bias = torch.zeros(out_features, device=device, dtype=dtype) if bias else None
+        self._fill(packed_on_device(zeros, dtype), no_bias, dtype)
 
     @classmethod
-    def from_linear(cls, linear: nn.Linear, format: str = "int4g128") -> HummingLinear:
-        """Quantizes the weight of `linear`, which is left as it is.
+    def from_linear(
+        cls, linear: nn.Linear, format: str = "int4g128", method: str = "absmax"
+    ) -> HummingLinear:
+        """Quantizes the weight of `linear`, which is left as it is; see quantize for `method`.
 
-        Raises FormatError for a format that does not run, LayoutError where the weight does
-        not fit.
+        Raises FormatError for an unknown format, LayoutError where the weight does not fit.
         """
         if not isinstance(linear, nn.Linear):
             raise LayoutError(
@@ -104,17 +109,27 @@ class HummingLinear(nn.Module):
                 "use from_quantized for codes and scales"
             )
         bias = None if linear.bias is None else linear.bias.detach()
-        layer = cls.from_quantized(quantize(linear.weight.detach(), format), bias)
+        weight = linear.weight.detach()
+        layer = cls.from_quantized(quantize(weight, format, method), bias, weight.dtype)
         return layer.train(linear.training)
 
     @classmethod
     def from_quantized(
-        cls, weight: QuantizedTensor, bias: torch.Tensor | None = None
+        cls,
+        weight: QuantizedTensor,
+        bias: torch.Tensor | None = None,
+        dtype: torch.dtype | None = None,
     ) -> HummingLinear:
-        """A layer of canonical codes and scales, and `bias[n]` (fp32, bf16, fp16)."""
+        """A layer of canonical codes and scales, and `bias[n]` (fp32, bf16, fp16).
+
+        `dtype` is the layer's type; None takes that of the scales, or bf16 where x cannot have it.
+        """
         if bias is not None:
             check_bias(bias, weight.shape[0])
-        dtype = weight.scales.dtype
+        if dtype is None:
+            dtype = weight.scales.dtype if weight.scales.dtype in ACTIVATIONS else torch.bfloat16
+        if dtype not in ACTIVATIONS:
+            raise LayoutError(f"dtype must be fp32, bf16 or fp16, but got {dtype}")
         layer = cls.__new__(cls)
         nn.Module.__init__(layer)
         layer._fill(packed_on_device(weight, dtype), bias, dtype)
@@ -148,6 +163,7 @@ class HummingLinear(nn.Module):
             # Code that casts models assigns to `.data`: same tensor, other memory.
             or weight.codes.data_ptr() != self._checked[0]
             or weight.scales.data_ptr() != self._checked[1]
+            or (self._further and self._further_changed())
             or x.requires_grad
             or forward_ad._current_level >= 0
             or x.is_neg()
@@ -184,7 +200,7 @@ class HummingLinear(nn.Module):
 
     def quantized(self) -> QuantizedTensor:
         """The weight in canonical form."""
-        return unpack(self.spec.weight(self.packed_codes, self.packed_scales))
+        return unpack(self._packed())
 
     def extra_repr(self) -> str:
         """Shape, format, layout, device, and where the configs come from."""
@@ -202,7 +218,7 @@ class HummingLinear(nn.Module):
         """Takes the weight over as this layer's whole state."""
         self.in_features, self.out_features = packed.k, packed.n
         self.bias_dtype = dtype if bias is None else bias.dtype
-        for name in ("packed_codes", "packed_scales", "bias"):
+        for name in (*_BUFFERS.values(), "bias"):
             self.register_buffer(name, None, persistent=False)
         self._settle(packed, bias, dtype)
 
@@ -212,7 +228,9 @@ class HummingLinear(nn.Module):
         if bias is not None:
             bias = bias.detach().to(torch.float32, copy=True).contiguous()
         wait_until_written(packed.codes)
-        self.packed_codes, self.packed_scales, self.bias = packed.codes, packed.scales, bias
+        for name, buffer in _BUFFERS.items():
+            setattr(self, buffer, getattr(packed, name))
+        self.bias = bias
         self.dtype, self.spec = dtype, LayerSpec.of(packed, table)
         self._forget()
 
@@ -222,12 +240,26 @@ class HummingLinear(nn.Module):
         self._device = self.packed_codes.device
         self.layer_text = self.spec.text
         self._plans: dict[tuple[torch.dtype, int], Plan] = {}
-        self._weight = self.spec.weight(self.packed_codes, self.packed_scales)
+        self._weight = self._packed()
         self._kept_bias = self.bias
-        self._checked = (0, 0)  # where codes and scales lay when their types were last checked
+        # Tensors that most weights lack: looked at only where there are some.
+        self._further = tuple(name for name in self._weight.tensors if name not in TENSORS[:2])
+        self._checked = (0,) * len(TENSORS)  # where each lay when its type was last checked
+
+    def _packed(self) -> PackedWeight:
+        return self.spec.weight(*(getattr(self, buffer) for buffer in _BUFFERS.values()))
+
+    def _further_changed(self) -> bool:
+        """Whether a tensor beside codes and scales was replaced, or given other memory."""
+        kept, checked = self._weight, self._checked
+        return any(
+            self._buffers[_BUFFERS[name]] is not getattr(kept, name)
+            or getattr(kept, name).data_ptr() != checked[TENSORS.index(name)]
+            for name in self._further
+        )
 
     def _through_op(self, x: torch.Tensor) -> torch.Tensor:
-        return through_op(x, self.packed_codes, self.packed_scales, self.bias, self.layer_text)
+        return through_op(x, self._packed(), self.bias, self.layer_text)
 
     def _forward_carefully(self, x: torch.Tensor) -> torch.Tensor:
         """A call that is a first one, wrong, or watched by a mode."""
@@ -235,10 +267,11 @@ class HummingLinear(nn.Module):
             raise LayoutError(NO_BACKWARD)
         if type(x) not in _PLAIN or x.is_meta or x.is_neg() or _intercepted():
             return self._through_op(x)
-        weight = self.spec.weight(self.packed_codes, self.packed_scales)
+        weight = self._packed()
         check_call(x, self.spec, self.bias)
         check_tensors(x, weight, self.bias)
-        self._checked = (weight.codes.data_ptr(), weight.scales.data_ptr())
+        found = weight.tensors
+        self._checked = tuple(found[t].data_ptr() if t in found else 0 for t in TENSORS)
         plan = bound(self.spec, x.dtype, self.bias is not None, place_of(x.device))
         self._plans[x.dtype, torch.get_num_threads()] = plan
         bias = None if self.bias is None else self.bias.to(torch.float32).contiguous()
@@ -250,12 +283,12 @@ class HummingLinear(nn.Module):
         recurse: bool = True,  # noqa: ARG002  (torch names it)
     ) -> Any:
         """Moves and repacks the weight, and rounds what the new type or device rounds."""
-        codes, scales = moved(fn, self.packed_codes), moved(fn, self.packed_scales)
-        if self.packed_codes.is_meta and not codes.is_meta:
-            codes.zero_()  # to_empty: whatever lies there need not be a scale
-            scales.zero_()
+        parts = {name: moved(fn, tensor) for name, tensor in self._packed().tensors.items()}
+        if self.packed_codes.is_meta and not parts["codes"].is_meta:
+            for part in parts.values():
+                part.zero_()  # to_empty: whatever lies there need not be a scale
         dtype = self._after(fn, self.dtype)
-        weight = repacked(self.spec.weight(codes, scales), dtype)
+        weight = repacked(self.spec.weight(**parts), dtype)
         bias = self.bias
         if bias is not None:
             bias_dtype = self._after(fn, self.bias_dtype)
@@ -272,8 +305,10 @@ class HummingLinear(nn.Module):
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         weight = self.quantized()
-        destination[prefix + "codes"] = paired(weight.codes)
-        destination[prefix + "scales"] = weight.scales
+        destination[prefix + "codes"] = stored_codes(weight)
+        for key in _CANONICAL:
+            if key in weight.tensors:
+                destination[prefix + key] = weight.tensors[key]
         if self.bias is not None:
             destination[prefix + "bias"] = self.bias.detach().to(self.bias_dtype)
 
@@ -291,27 +326,37 @@ class HummingLinear(nn.Module):
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, False, missing_keys, unexpected_keys, error_msgs
         )
-        wanted = _KEYS if self.bias is not None else _KEYS[:2]
-        found = {key: state_dict[prefix + key] for key in wanted if prefix + key in state_dict}
+        wanted, known = self._keys()
+        found = {key: state_dict[prefix + key] for key in known if prefix + key in state_dict}
         if strict:
             missing_keys += [prefix + key for key in wanted if key not in found]
             names = [key.removeprefix(prefix) for key in state_dict if key.startswith(prefix)]
-            unexpected_keys += [prefix + name for name in names if name not in wanted]
+            unexpected_keys += [prefix + name for name in names if name not in known]
         try:
             self._take(found)
         except HummingError as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'layer'}: {error}")
+
+    def _keys(self) -> tuple[list[str], list[str]]:
+        """Keys that a state_dict of this layer must have, and those that it may have."""
+        form = QuantFormat.parse(self.spec.format).weight
+        zeros, second = form.zero_point is not None, form.second_scale
+        asked = {"zero_points": zeros, "global_scales": second, "bias": self.bias is not None}
+        must = ["codes", "scales", *(key for key, needed in asked.items() if needed)]
+        free = [key for key in ("global_scales", "permutation") if key not in must]
+        return must, must + free
 
     def _take(self, found: dict[str, torch.Tensor]) -> None:
         """Repacks from canonical tensors; what is not in `found` stays."""
         device = self.packed_codes.device
         if device.type == "meta" and "codes" in found:
             device = found["codes"].device
-        weight, bias = self.spec.weight(self.packed_codes, self.packed_scales), self.bias
-        if {"codes", "scales"} <= found.keys():
-            codes = unpaired(found["codes"].to(device), self.out_features, self.in_features)
-            q = QuantizedTensor(self.spec.format, codes, found["scales"].to(device))
-            weight = packed_on_device(q, self.dtype)
+        weight, bias = self._packed(), self.bias
+        format, n, k = self.spec.format, self.out_features, self.in_features
+        if {*self._keys()[0]} - {"bias"} <= found.keys():
+            codes = canonical_codes(found["codes"].to(device), format, n, k)
+            others = {key: found[key].to(device) for key in _CANONICAL if key in found}
+            weight = packed_on_device(QuantizedTensor(format, codes, **others), self.dtype)
         if "bias" in found:
             check_bias(found["bias"], self.out_features)
             bias = found["bias"].to(device)
@@ -327,8 +372,7 @@ class HummingLinear(nn.Module):
         if self.spec.table and not Path(self.spec.table).exists():
             self.spec = replace(self.spec, table=None)  # pickled on another machine
         # Loading may have put the tensors on another device than they were saved on.
-        weight = self.spec.weight(self.packed_codes, self.packed_scales)
-        self._settle(repacked(weight, self.dtype), self.bias, self.dtype)
+        self._settle(repacked(self._packed(), self.dtype), self.bias, self.dtype)
 
 
 def prepare(

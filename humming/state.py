@@ -1,4 +1,4 @@
-"""The forms of a layer's weight: codes two a byte as a state_dict has them, and packed for the
+"""The forms of a layer's weight: codes bit by bit as a state_dict has them, and packed for the
 device that it is on. The layer itself is linear.py; what lies where in a layout is quantize/."""
 
 from __future__ import annotations
@@ -8,14 +8,19 @@ from dataclasses import replace
 
 import torch
 
+from humming.dispatch.dispatcher import why_unservable
 from humming.errors import LayoutError
 from humming.quantize.layout import PackedWeight, pack, unpack
+from humming.quantize.planes import bit_packed, bit_unpacked, sign_extended
 from humming.quantize.tensor import QuantizedTensor
 from humming.spec.device import Device
-from humming.spec.layouts import LAYOUTS, layout_for
+from humming.spec.formats import QuantFormat
+from humming.spec.layouts import LAYOUTS, layout_for, packed_scale_dtype, row_scaled
+from humming.spec.problem import Problem
 
 ACTIVATIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 """Activation types that a layer takes, and their names in a problem."""
+ACTIVATION_DTYPES = {name: dtype for dtype, name in ACTIVATIONS.items()}
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -41,7 +46,7 @@ def layout_on(device: torch.device, format: str) -> str:
 
 
 def scales_follow(layout: str, dtype: torch.dtype) -> bool:
-    """Whether the scales of `layout` are kept in the activation's type, `dtype`, and can be.
+    """Whether the group scales of `layout` are kept in the activation's type, `dtype`, and can be.
 
     CPU layouts keep them as they came. Raises LayoutError where the layout cannot have that type.
     """
@@ -56,27 +61,71 @@ def scales_follow(layout: str, dtype: torch.dtype) -> bool:
     return True
 
 
+def why_unserved(format: str, n: int, k: int, dtype: torch.dtype, device: torch.device) -> str:
+    """Why no family serves such a layer on `device`, in one sentence; "" where one does."""
+    kind = kind_of(device)
+    able = torch.cuda.get_device_capability(device) if kind == "cuda" else None
+    here = Device(kind, name=str(device), arch="", cache_bytes=0, compute_capability=able)
+    name = ACTIVATIONS[dtype]
+    problem = Problem(
+        format,
+        n=n,
+        k=k,
+        m=1,
+        activation_dtype=name,
+        output_dtype=name,
+        layout=layout_for(here, format),
+    )
+    return why_unservable(problem, here)
+
+
 def packed_on_device(q: QuantizedTensor, dtype: torch.dtype) -> PackedWeight:
     """`q` packed for the device that it is on and for a layer of `dtype`.
 
-    On CUDA scales are rounded to `dtype`, as `.to(dtype)` rounds the weight of an nn.Linear.
-    Raises LayoutError where the layout cannot hold them.
+    On CUDA group scales are rounded to `dtype`, as `.to(dtype)` rounds the weight of an nn.Linear;
+    scales of a row stay as they are. Raises LayoutError where the layout cannot hold them.
     """
     layout = layout_on(q.codes.device, q.format)
-    if scales_follow(layout, dtype) and q.scales.dtype != dtype:
-        q = replace(q, scales=_rounded(q.scales, dtype))
-    return pack(q, layout)
+    if (
+        scales_follow(layout, dtype)
+        and q.scales.dtype != dtype
+        and _rounds(q.scales.dtype, q.format)
+    ):
+        zeros = q.zero_points
+        if zeros is not None and zeros.is_floating_point():
+            zeros = _rounded(zeros, dtype)
+        q = replace(q, scales=_rounded(q.scales, dtype), zero_points=zeros)
+    return pack(q, layout, dtype)
 
 
 def repacked(weight: PackedWeight, dtype: torch.dtype) -> PackedWeight:
     """`weight` in the form that its device and a layer of `dtype` want; itself where it has it."""
     layout = layout_on(weight.codes.device, weight.format)
-    follow = scales_follow(layout, dtype)
+    scales_follow(layout, dtype)  # raises where no layer is of that type there
     if weight.layout != layout:
         return packed_on_device(unpack(weight), dtype)
-    if follow and weight.scale_dtype != dtype:
-        return replace(weight, scales=_rounded(weight.scales, dtype), scale_dtype=dtype)
-    return weight
+    wanted = packed_dtype(layout, weight.format, dtype)
+    if weight.scales.dtype == wanted:
+        return weight
+    zeros = weight.zero_points
+    return replace(
+        weight,
+        scales=_rounded(weight.scales, wanted),
+        zero_points=None if zeros is None else _rounded(zeros, wanted),
+        scale_dtype=dtype if _rounds(weight.scale_dtype, weight.format) else weight.scale_dtype,
+    )
+
+
+def packed_dtype(layout: str, format: str, dtype: torch.dtype) -> torch.dtype:
+    """The type of the group scales of a layer of `dtype` in `layout`."""
+    weight = QuantFormat.parse(format).weight
+    return ACTIVATION_DTYPES[packed_scale_dtype(layout, weight, ACTIVATIONS[dtype])]
+
+
+def _rounds(scale_dtype: torch.dtype, format: str) -> bool:
+    """Whether scales of this type become the layer's where they follow it: those of 8 bits are held
+    exactly, and those of a row are kept in fp32."""
+    return scale_dtype in ACTIVATIONS and not row_scaled(QuantFormat.parse(format).weight)
 
 
 def moved(fn: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
@@ -95,28 +144,31 @@ def wait_until_written(weight: torch.Tensor) -> None:
         torch.cuda.current_stream(weight.device).synchronize()
 
 
-def paired(codes: torch.Tensor) -> torch.Tensor:
-    """uint8 [n, k / 2] of signed 4-bit codes int8 [n, k]: two a byte, low nibble first."""
-    nibbles = codes.view(torch.uint8) & 0xF
-    return nibbles[:, 0::2] | (nibbles[:, 1::2] << 4)
+def stored_codes(q: QuantizedTensor) -> torch.Tensor:
+    """The codes as a state_dict has them: uint8 [n, ceil(k * bits / 8)], side by side along k, the
+    first in the lowest bits, signed integers as two's complement."""
+    return bit_packed(q.codes.view(torch.uint8), q.weight_format.dtype.bits)
 
 
-def unpaired(pairs: torch.Tensor, n: int, k: int) -> torch.Tensor:
-    """The inverse of `paired`. Raises LayoutError on another shape or type."""
-    if tuple(pairs.shape) != (n, k // 2) or pairs.dtype != torch.uint8:
+def canonical_codes(stored: torch.Tensor, format: str, n: int, k: int) -> torch.Tensor:
+    """The inverse of `stored_codes`. Raises LayoutError on another shape or type."""
+    kind = QuantFormat.parse(format).weight.dtype
+    row_bytes = -(-k * kind.bits // 8)
+    if tuple(stored.shape) != (n, row_bytes) or stored.dtype != torch.uint8:
         raise LayoutError(
-            f"codes must be uint8 [{n}, {k // 2}], two a byte, but got {pairs.dtype} "
-            f"{list(pairs.shape)}; load the state_dict of a layer of this shape"
+            f"codes must be uint8 [{n}, {row_bytes}], {kind.bits} bits each, but got "
+            f"{stored.dtype} {list(stored.shape)}; load the state_dict of a layer of this shape "
+            "and format"
         )
-    nibbles = torch.stack((pairs & 0xF, pairs >> 4), dim=2).view(n, k)
-    return (nibbles ^ 8).view(torch.int8) - 8  # sign extension of 4 bits
+    raw = bit_unpacked(stored, kind.bits, k)
+    return sign_extended(raw, kind.bits) if kind.kind == "int" else raw
 
 
 def _rounded(scales: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     out = scales.to(dtype)
     if not out.is_meta and not bool((out.isfinite() & ((out != 0) | (scales == 0))).all()):
         raise LayoutError(
-            f"scales must fit {ACTIVATIONS[dtype]}, but some become zero or infinite; "
-            "keep the layer's type, bf16 holds the range of fp32"
+            f"scales and zero points must fit {ACTIVATIONS[dtype]}, but some become zero or "
+            "infinite; keep the layer's type, bf16 holds the range of fp32"
         )
     return out

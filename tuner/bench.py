@@ -136,15 +136,7 @@ class Bench:
 
 
 def _copy(packed: PackedWeight) -> PackedWeight:
-    return PackedWeight(
-        packed.format,
-        packed.n,
-        packed.k,
-        packed.layout,
-        packed.codes.clone(),
-        packed.scales.clone(),
-        packed.scale_dtype,
-    )
+    return packed.with_tensors({name: tensor.clone() for name, tensor in packed.tensors.items()})
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor) -> Callable[[], object]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from humming.quantize.drawn import drawn
 from humming.quantize.layout import PackedWeight, pack
 from humming.quantize.tensor import QuantizedTensor
 from humming.reference import error_bound, matmul_float64
@@ -55,30 +56,20 @@ def make_case(problem: Problem, n: int, seed: int, device: torch.device) -> Case
     draw = torch.Generator(device).manual_seed(seed)
     steps = problem.k if device.type == "cpu" else max(problem.k, _TENSOR_CORE_STEPS)
     dtype, out_dtype = float_type(problem.activation_dtype), float_type(problem.output_dtype)
-    low, high = problem.quant.weight.dtype.integer_range
-    codes = torch.randint(
-        low, high + 1, (n, problem.k), generator=draw, dtype=torch.int8, device=device
-    )
-    groups = problem.quant.weight.groups(problem.k)
-    scales = (torch.rand((n, groups), generator=draw, device=device) + 0.25) / 64
-    quantized = QuantizedTensor(problem.format, codes, scales.to(dtype))
+    quantized = drawn(problem.format, n, problem.k, draw, dtype, problem.act_order)
     rows = torch.randn((DISTINCT_ROWS, problem.k), generator=draw, device=device)
     binades = torch.randint(-4, 5, (DISTINCT_ROWS, 1), generator=draw, device=device)
     rows = (rows * torch.exp2(binades)).to(dtype)
     bias = torch.randn(n, generator=draw, device=device).to(dtype) if problem.bias else None
     expected, bound = [], []
     for part in range(0, n, _ROWS_OF_W):
-        q = QuantizedTensor(
-            problem.format,
-            codes[part : part + _ROWS_OF_W],
-            quantized.scales[part : part + _ROWS_OF_W],
-        )
+        q = quantized.slice_rows(part, min(part + _ROWS_OF_W, n))
         b = None if bias is None else bias[part : part + _ROWS_OF_W]
         expected.append(matmul_float64(rows, q, b))
         bound.append(error_bound(rows, q, out_dtype, b, steps))
     return Case(
         quantized,
-        pack(quantized, problem.layout),
+        pack(quantized, problem.layout, dtype),
         bias,
         rows,
         torch.cat(expected, 1),

@@ -15,6 +15,7 @@ from humming.dispatch.heuristics import heuristic_intervals
 from humming.dispatch.intervals import Interval, TableEntry, TunedTable, serve_intervals
 from humming.errors import LegalityError, TableError
 from humming.spec.config import FAMILIES, KernelConfig
+from humming.spec.device import Device
 from humming.spec.identity import RULES, TIERS, Identity, Tier, differences, tier
 from humming.spec.legality import Violation, config_violations, problem_violations
 from humming.spec.problem import M_END, Problem
@@ -99,10 +100,16 @@ def why_unused(problem: Problem, here: Identity, table: TunedTable) -> str:
     return f"the table was tuned with {field} {_brief(theirs)}, but here it is {_brief(ours)}"
 
 
+def why_unservable(problem: Problem, device: Device) -> str:
+    """Why no family can serve `problem` on `device`, in one sentence; "" where one can."""
+    broken = [problem_violations(family, problem, device) for family in FAMILIES]
+    return min(broken, key=_strangeness)[0].reason if all(broken) else ""
+
+
 def _check_servable(problem: Problem, here: Identity) -> None:
-    broken = [problem_violations(family, problem, here.device) for family in FAMILIES]
-    if all(broken):
-        raise LegalityError(min(broken, key=_strangeness)[0].reason)
+    reason = why_unservable(problem, here.device)
+    if reason:
+        raise LegalityError(reason)
 
 
 def _strangeness(broken: Sequence[Violation]) -> tuple[bool, bool, int]:

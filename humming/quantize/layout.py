@@ -1,32 +1,54 @@
 """PackedWeight: a weight in the layout that a device's kernels read, there and back.
 
-What lies where is a module a layout, layout_cpu.py and layout_cuda.py; for which devices and sizes
-each is made is spec/layouts.py. Quantizing is tensor.py.
+Where each bit lies is a module a layout, layout_cpu.py and layout_cuda.py; for which devices and
+formats each is made is spec/layouts.py. Quantizing is quantizers.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
 
 import torch
 
 from humming.errors import LayoutError
 from humming.quantize import layout_cpu, layout_cuda
-from humming.quantize.tensor import QuantizedTensor
-from humming.spec.dtypes import dtype
-from humming.spec.formats import QuantFormat
-from humming.spec.layouts import CPU_LAYOUT, CUDA_LAYOUT, LAYOUTS
+from humming.quantize.tensor import SCALE_DTYPES, QuantizedTensor
+from humming.spec.formats import QuantFormat, TensorFormat
+from humming.spec.layouts import (
+    CPU_LAYOUT,
+    CUDA_LAYOUT,
+    LAYOUTS,
+    packed_group_size,
+    packed_groups,
+    packed_scale_dtype,
+    row_scaled,
+)
+from humming.spec.naming import did_you_mean
 
-K_MULTIPLE = LAYOUTS[CPU_LAYOUT].k_multiple
+ROW_MULTIPLE = 16
+"""Every layout pads n to a multiple of this."""
+_MAPS: dict[str, ModuleType] = {CPU_LAYOUT: layout_cpu, CUDA_LAYOUT: layout_cuda}
+_TORCH_DTYPES = {name: dtype for dtype, name in SCALE_DTYPES.items()}
+_EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e8m0fnu)
 
 
 @dataclass(frozen=True, eq=False)
 class PackedWeight:
-    """A weight in a kernel's layout: `codes` and `scales` as its fragment map says.
+    """A weight in a kernel's layout: `codes`, `scales` and `zero_points` as its fragment map says.
 
-    `scale_dtype` is what the scales were before they were packed, maybe as a wider type that holds
-    them exactly.
+    codes        int32
+    scales       one a group of k, in the layout's type; none (0 groups) where a row has one scale
+                 and no zero point
+    scale_dtype  what the scales were before they were packed, maybe as a wider type that holds
+                 them exactly
+    zero_points  None, or packed as the scales are, in the codes' own units
+    row_scales   None, or fp32 [16 * ceil(n / 16)]: times the sum over k of a row, once. The scales
+                 of a channel or a tensor, or the second level over groups
+    permutation  None, or int32 [k]: x is gathered by it
     """
 
     format: str
@@ -36,88 +58,179 @@ class PackedWeight:
     codes: torch.Tensor
     scales: torch.Tensor
     scale_dtype: torch.dtype
+    zero_points: torch.Tensor | None = None
+    row_scales: torch.Tensor | None = None
+    permutation: torch.Tensor | None = None
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The tensors that exist, by field."""
+        found = {name: getattr(self, name) for name in TENSORS}
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
 
     @property
     def nbytes(self) -> int:
-        """Bytes that a kernel reads once per call: codes and scales."""
-        return self.codes.nbytes + self.scales.nbytes
+        """Bytes that a kernel reads once per call."""
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    def with_tensors(self, tensors: Mapping[str, torch.Tensor]) -> PackedWeight:
+        """The same weight with other tensors in those fields."""
+        changed: dict[str, Any] = dict(tensors)
+        return replace(self, **changed)
 
     def to(self, device: torch.device | str) -> PackedWeight:
         """The same weight on `device`, in the same layout."""
-        codes, scales = self.codes.to(device), self.scales.to(device)
-        _settle(codes)
-        return PackedWeight(
-            self.format, self.n, self.k, self.layout, codes, scales, self.scale_dtype
-        )
+        moved = self.with_tensors({name: t.to(device) for name, t in self.tensors.items()})
+        _settle(moved.codes)
+        return moved
 
 
-@dataclass(frozen=True)
-class _Map:
-    """The functions of one fragment map."""
-
-    pack_codes: Callable[[torch.Tensor], torch.Tensor]
-    unpack_codes: Callable[[torch.Tensor, int, int], torch.Tensor]
-    pack_scales: Callable[[torch.Tensor], torch.Tensor]
-    unpack_scales: Callable[[torch.Tensor, int, torch.dtype], torch.Tensor]
+TENSORS = ("codes", "scales", "zero_points", "row_scales", "permutation")
+"""The tensors of a PackedWeight, by field."""
 
 
-_MAPS = {
-    name: _Map(module.pack_codes, module.unpack_codes, module.pack_scales, module.unpack_scales)
-    for name, module in ((CPU_LAYOUT, layout_cpu), (CUDA_LAYOUT, layout_cuda))
-}
-
-
-def pack(q: QuantizedTensor, layout: str = CPU_LAYOUT) -> PackedWeight:
+def pack(
+    q: QuantizedTensor, layout: str = CPU_LAYOUT, activation: torch.dtype | None = None
+) -> PackedWeight:
     """`q` in `layout`, on q's own device; CPU and CUDA tensors give the same bits.
 
-    Raises LayoutError for an unknown layout, or a format, k or scale dtype that it does not hold.
+    On CUDA group scales of 16 bits keep their type, and those of 8 bits get that of the
+    `activation` (default bf16). Raises LayoutError for an unknown layout, or where it does not hold
+    the format, the type of the scales or the zero points.
     """
     n, k = q.shape
-    _check(q.format, layout, k)
-    if q.zero_points is not None or q.codes.dtype != torch.int8:
-        raise LayoutError(
-            f"layout '{layout}' holds int8 codes without zero points, "
-            f"but got {q.codes.dtype} with zero_points={q.zero_points is not None}"
-        )
-    _check_scales(layout, q.scales.dtype)
+    weight = q.weight_format
+    dtype = _packed_dtype(q, layout, activation)
     with torch.no_grad():
-        codes, scales = _MAPS[layout].pack_codes(q.codes), _MAPS[layout].pack_scales(q.scales)
-    _settle(codes)
-    return PackedWeight(q.format, n, k, layout, codes, scales, q.scales.dtype)
+        scales, zeros = q.row_scales_and_zeros(0, n)
+        rows = None if q.global_scales is None else q.global_scales.expand(n)
+        if row_scaled(weight):
+            own = scales.to(torch.float32).reshape(-1).expand(n)
+            rows, scales = own if rows is None else own * rows, scales[:, :0]
+        packed = PackedWeight(
+            q.format,
+            n,
+            k,
+            layout,
+            _MAPS[layout].pack_codes(q.codes, weight.dtype.bits),
+            _pack_groups(scales, layout, weight, k, dtype),
+            q.scales.dtype,
+            None if zeros is None else _pack_groups(zeros, layout, weight, k, dtype),
+            None if rows is None else torch.nn.functional.pad(rows, (0, -n % ROW_MULTIPLE)),
+            q.permutation,
+        )
+    _settle(packed.codes)
+    return packed
 
 
 def unpack(p: PackedWeight) -> QuantizedTensor:
-    """The exact inverse of `pack`: canonical codes, and scales in their own dtype."""
-    _check(p.format, p.layout, p.k)
-    of = _MAPS[p.layout]
-    return QuantizedTensor(
-        p.format, of.unpack_codes(p.codes, p.n, p.k), of.unpack_scales(p.scales, p.n, p.scale_dtype)
+    """The exact inverse of `pack`: canonical codes, and scales in their own dtype. A second level
+    is one number where all rows have the same."""
+    _check(p.format, p.layout)
+    weight = QuantFormat.parse(p.format).weight
+    codes = _MAPS[p.layout].unpack_codes(
+        p.codes, p.n, p.k, weight.dtype.bits, weight.dtype.kind == "int"
     )
+    rows = None if p.row_scales is None else p.row_scales[: p.n]
+    if row_scaled(weight):
+        assert rows is not None
+        own = rows[:1] if weight.granularity == "tensor" else rows
+        scales, shared = own.to(p.scale_dtype).view(-1, 1), None
+    else:
+        scales = _unpack_groups(p.scales, p, weight).to(p.scale_dtype)
+        shared = None if rows is None else _one_if_equal(rows)
+    zeros = None
+    if p.zero_points is not None:
+        zeros = _unpack_groups(p.zero_points, p, weight)
+        zeros = zeros.to(torch.uint8 if weight.zero_point == "int" else p.scale_dtype)
+    return QuantizedTensor(p.format, codes, scales, zeros, shared, p.permutation)
 
 
-def _check(format: str, layout: str, k: int) -> None:
+@lru_cache(maxsize=4096)
+def packed_shapes(layout: str, format: str, n: int, k: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors of a weight in `layout`, those that it may lack included."""
+    weight, of = QuantFormat.parse(format).weight, _MAPS[layout]
+    scales = of.scales_shape(n, packed_groups(layout, weight, k))
+    return {
+        "codes": of.codes_shape(n, k, weight.dtype.bits),
+        "scales": scales,
+        "zero_points": scales,
+        "row_scales": (-(-n // ROW_MULTIPLE) * ROW_MULTIPLE,),
+        "permutation": (k,),
+    }
+
+
+def _pack_groups(
+    per_row: torch.Tensor, layout: str, weight: TensorFormat, k: int, dtype: torch.dtype
+) -> torch.Tensor:
+    """Scales or zero points [n, groups] of the format, repeated for the groups of the layout."""
+    groups, repeats = packed_groups(layout, weight, k), _repeats(layout, weight, k)
+    wide = per_row.to(dtype)
+    if repeats > 1:
+        wide = wide.repeat_interleave(repeats, dim=1)[:, :groups]
+    packed: torch.Tensor = _MAPS[layout].pack_scales(wide, groups)
+    return packed
+
+
+def _unpack_groups(packed: torch.Tensor, p: PackedWeight, weight: TensorFormat) -> torch.Tensor:
+    groups, repeats = packed_groups(p.layout, weight, p.k), _repeats(p.layout, weight, p.k)
+    rows: torch.Tensor = _MAPS[p.layout].unpack_scales(packed, p.n, groups)
+    rows = rows[:, ::repeats][:, : weight.groups(p.k)]
+    step = weight.group_size if weight.granularity == "block" else 1
+    return rows[::step].contiguous()
+
+
+def _repeats(layout: str, weight: TensorFormat, k: int) -> int:
+    """How many groups of the layout share one scale of the format."""
+    size = packed_group_size(layout, weight, k)
+    if size == 0:
+        return 1
+    return -(-k // size) if weight.group_size is None else weight.group_size // size
+
+
+def _one_if_equal(rows: torch.Tensor) -> torch.Tensor:
+    equal = rows.is_meta or bool((rows == rows[0]).all())
+    return rows[:1].contiguous() if equal else rows.contiguous()
+
+
+def _check(format: str, layout: str) -> None:
     if layout not in LAYOUTS:
-        raise LayoutError(f"layout must be one of {', '.join(LAYOUTS)}, but got '{layout}'")
-    stored = QuantFormat.parse(format).weight.dtype
-    if (stored.kind, stored.bits) != ("int", 4):
         raise LayoutError(
-            f"layout '{layout}' holds signed 4-bit codes, but got format '{format}'; use int4g128"
+            f"layout must be one of {', '.join(LAYOUTS)}, but got '{layout}'"
+            f"{did_you_mean(layout, LAYOUTS)}"
         )
-    multiple = LAYOUTS[layout].k_multiple
-    if k % multiple or k < multiple:
+    if not LAYOUTS[layout].holds(format):
         raise LayoutError(
-            f"`k % {multiple} == 0` must hold, but got k={k}; "
-            f"pad k to {max(1, -(-k // multiple)) * multiple}"
+            f"layout '{layout}' holds {LAYOUTS[layout].holds_what}, but got format '{format}'; use "
+            "another group size"
         )
 
 
-def _check_scales(layout: str, scale_dtype: torch.dtype) -> None:
+def _packed_dtype(q: QuantizedTensor, layout: str, activation: torch.dtype | None) -> torch.dtype:
+    """The type that q's group scales and zero points get in `layout`."""
+    _check(q.format, layout)
+    zeros = q.zero_points
+    free = zeros is not None and not zeros.is_floating_point() and zeros.dtype != torch.uint8
+    if (
+        zeros is not None
+        and free
+        and not zeros.is_meta
+        and bool(((zeros < 0) | (zeros > 255)).any())
+    ):
+        raise LayoutError(
+            "`0 <= zero_points <= 255` must hold, but some are not; shift codes and zero points "
+            "alike"
+        )
     legal = LAYOUTS[layout].scale_dtypes
-    if str(scale_dtype).removeprefix("torch.") not in [dtype(name).torch_name for name in legal]:
+    name = SCALE_DTYPES[q.scales.dtype]
+    if q.scales.dtype in _EIGHT_BITS or row_scaled(q.weight_format):
+        name = SCALE_DTYPES[activation or torch.bfloat16]
+    if name not in legal:
         raise LayoutError(
             f"layout '{layout}' holds {' or '.join(legal)} scales, those of the activations, but "
-            f"got {scale_dtype}; convert the scales, or quantize a weight of that type"
+            f"got {_TORCH_DTYPES[name]}; convert the scales, or quantize a weight of that type"
         )
+    return _TORCH_DTYPES[packed_scale_dtype(layout, q.weight_format, name)]
 
 
 def _settle(codes: torch.Tensor) -> None:

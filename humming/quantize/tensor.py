@@ -1,54 +1,85 @@
-"""QuantizedTensor: canonical codes and scales of a weight, and how to make one. No layouts."""
+"""QuantizedTensor: canonical codes, scales and zero points of a weight. Layouts and quantizing are
+elsewhere."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
-from humming.errors import FormatError, LayoutError
-from humming.spec.formats import QuantFormat
+from humming.errors import LayoutError
+from humming.quantize.values import decode
+from humming.spec.formats import QuantFormat, TensorFormat
 
-SCALE_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-QUANTIZE_FORMATS = ("int4g128",)
+WEIGHT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+SCALE_DTYPES = {
+    torch.float32: "fp32",
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.float8_e4m3fn: "fp8e4m3",
+    torch.float8_e8m0fnu: "e8m0",
+}
+"""Types that scales may have, and their names."""
 _ROWS_AT_ONCE_ELEMENTS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
 class QuantizedTensor:
-    """A weight `w[n, k] = (code - zero_point) * scale`, one code a byte, in no kernel's layout.
+    """A weight `w[n, k]` as codes and what gives them their size, in no kernel's layout.
 
-    codes        int8 (signed formats) or uint8 [n, k]
-    scales       fp32, bf16 or fp16 [n, groups]; the last group along k may be ragged
-    zero_points  None, or integer or float [n, groups]
+    codes          int8 (signed integers) or uint8 (unsigned ones; floats as bit patterns) [n, k],
+                   one a byte
+    scales         one of SCALE_DTYPES: [n, 1] channel, [n, ceil(k / G)] group, [1, 1] tensor,
+                   [ceil(n / B), ceil(k / B)] block; the last group or block may be ragged
+    zero_points    None, or integer (z) or float (zf), of the scales' shape, in the codes' units
+    global_scales  None, or fp32 [1] or [n]: a second level over all scales, or over a row's
+    permutation    None, or int32 [k]: stored column j is input feature permutation[j]
 
-    Raises LayoutError where a shape or dtype does not fit the format.
+    `w[r, permutation[j]] = (value(codes[r, j]) - zero_points[r, g]) * scales[r, g] *
+    global_scales[r]` with `g = j // G`. Raises LayoutError where a shape or dtype does not fit the
+    format; numbers are looked at by `check_numbers` alone.
     """
 
     format: str
     codes: torch.Tensor
     scales: torch.Tensor
     zero_points: torch.Tensor | None = None
+    global_scales: torch.Tensor | None = None
+    permutation: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
-        weight = QuantFormat.parse(self.format).weight
-        if self.codes.ndim != 2 or self.codes.dtype not in (torch.int8, torch.uint8):
+        weight = self.weight_format
+        wanted = torch.int8 if weight.dtype.kind == "int" else torch.uint8
+        if self.codes.ndim != 2 or self.codes.dtype != wanted or 0 in self.codes.shape:
             raise LayoutError(
-                f"codes must be int8 or uint8 [n, k], but got {_describe(self.codes)}; "
-                f"store one code a byte"
+                f"codes must be {_name(wanted)} [n, k] for format '{self.format}', but got "
+                f"{describe(self.codes)}; store one code a byte"
             )
-        n, k = self.codes.shape
-        expected = (n, weight.groups(k))
-        if tuple(self.scales.shape) != expected or self.scales.dtype not in SCALE_DTYPES:
+        shape = scale_shape(weight, *self.shape)
+        _check_scales(self, weight, shape)
+        _check_zero_points(self, weight, shape)
+        n, k = self.shape
+        if self.global_scales is not None and (
+            tuple(self.global_scales.shape) not in ((1,), (n,))
+            or self.global_scales.dtype != torch.float32
+        ):
             raise LayoutError(
-                f"scales of {self.format} codes [{n}, {k}] must be fp32, bf16 or fp16 "
-                f"{list(expected)}, but got {_describe(self.scales)}; give one scale a group"
+                f"global_scales must be fp32 [1] or [{n}], but got {describe(self.global_scales)}; "
+                "give one for all rows, or one a row"
             )
-        if self.zero_points is not None and tuple(self.zero_points.shape) != expected:
+        if self.permutation is not None and (
+            tuple(self.permutation.shape) != (k,) or self.permutation.dtype != torch.int32
+        ):
             raise LayoutError(
-                f"zero_points of {self.format} codes [{n}, {k}] must have shape "
-                f"{list(expected)}, but got {_describe(self.zero_points)}; give one a group"
+                f"permutation must be int32 [{k}], the input feature of each stored column, but "
+                f"got {describe(self.permutation)}; give one a column"
             )
+
+    @property
+    def weight_format(self) -> TensorFormat:
+        """How the weight is stored, without the activation."""
+        return QuantFormat.parse(self.format).weight
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -58,73 +89,153 @@ class QuantizedTensor:
 
     @property
     def group_size(self) -> int:
-        """Elements of k that share a scale; k itself where scales are per channel."""
-        return QuantFormat.parse(self.format).weight.group_size or self.shape[1]
+        """Elements of k that share a scale; k itself where that is a whole row or more."""
+        return self.weight_format.group_size or self.shape[1]
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The tensors that exist, by field."""
+        fields = ("codes", "scales", "zero_points", "global_scales", "permutation")
+        found = {name: getattr(self, name) for name in fields}
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
 
     def dequantize(self, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-        """`(code - zero_point) * scale` [n, k], computed in float64, then rounded to `dtype`."""
-        codes = self.codes.to(torch.float64)
-        if self.zero_points is not None:
-            codes = codes - self._per_element(self.zero_points)
-        return (codes * self._per_element(self.scales)).to(dtype)
+        """`w[n, k]` in the order of input features, computed in float64, then rounded to
+        `dtype`."""
+        n, k = self.shape
+        out = torch.empty((n, k), dtype=dtype, device=self.codes.device)
+        rows = max(1, _ROWS_AT_ONCE_ELEMENTS // k)
+        features = None if self.permutation is None else self.permutation.to(torch.int64)
+        for row in range(0, n, rows):
+            part = self._dequantized_rows(row, min(row + rows, n)).to(dtype)
+            if features is None:
+                out[row : row + rows] = part
+            else:
+                out[row : row + rows].index_copy_(1, features, part)
+        return out
 
     def error(self, w: torch.Tensor) -> float:
         """Relative Frobenius error against the float weight `w[n, k]`; 0 where they are equal."""
-        reference = w.to(torch.float64)
+        if tuple(w.shape) != self.shape:
+            raise LayoutError(
+                f"`w.shape == (n, k)` must hold, but got {list(w.shape)} for {list(self.shape)}; "
+                "give the weight that was quantized"
+            )
+        reference = w.detach().to(self.codes.device, torch.float64)
         difference = float(torch.linalg.norm(self.dequantize() - reference))
         return difference / float(torch.linalg.norm(reference)) if difference else 0.0
 
     def to(self, device: torch.device | str) -> QuantizedTensor:
         """The same tensor on `device`."""
-        zeros = None if self.zero_points is None else self.zero_points.to(device)
-        return QuantizedTensor(self.format, self.codes.to(device), self.scales.to(device), zeros)
+        moved: dict[str, Any] = {name: t.to(device) for name, t in self.tensors.items()}
+        return replace(self, **moved)
 
-    def _per_element(self, per_group: torch.Tensor) -> torch.Tensor:
-        wide = per_group.to(torch.float64).repeat_interleave(self.group_size, dim=1)
-        return wide[:, : self.shape[1]]
+    def slice_rows(self, start: int, end: int) -> QuantizedTensor:
+        """Output features `start .. end - 1`, exact; see slicing.py."""
+        from humming.quantize.slicing import slice_rows  # it builds on this module
+
+        return slice_rows(self, start, end)
+
+    def slice_columns(self, start: int, end: int) -> QuantizedTensor:
+        """Input features `start .. end - 1`, exact also inside a group; see slicing.py."""
+        from humming.quantize.slicing import slice_columns
+
+        return slice_columns(self, start, end)
+
+    def row_scales_and_zeros(
+        self, start: int, end: int
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Scales and zero points of rows `start .. end - 1`, one row each, in their own types:
+        [end - start, groups]."""
+        weight = self.weight_format
+
+        def rows(tensor: torch.Tensor) -> torch.Tensor:
+            if weight.granularity == "tensor":
+                return tensor.expand(end - start, 1)
+            if weight.granularity != "block" or weight.group_size is None:
+                return tensor[start:end]
+            blocks = torch.arange(start, end, device=tensor.device) // weight.group_size
+            return _bytewise(tensor).index_select(0, blocks).view(tensor.dtype)
+
+        return rows(self.scales), None if self.zero_points is None else rows(self.zero_points)
+
+    def check_numbers(self) -> None:
+        """Raises LayoutError where a code is not one of its type, a scale is NaN or infinite, or
+        `permutation` is none. Waits for the device."""
+        from humming.quantize.numbers import check_numbers
+
+        check_numbers(self)
+
+    def _dequantized_rows(self, start: int, end: int) -> torch.Tensor:
+        values = decode(self.codes[start:end], self.weight_format.dtype, torch.float64)
+        scales, zeros = self.row_scales_and_zeros(start, end)
+        if zeros is not None:
+            values = values - self._per_column(zeros)
+        values = values * self._per_column(scales)
+        if self.global_scales is not None:
+            shared = self.global_scales.to(torch.float64).view(-1, 1)
+            values = values * (shared if shared.shape[0] == 1 else shared[start:end])
+        return values
+
+    def _per_column(self, per_group: torch.Tensor) -> torch.Tensor:
+        wide = per_group.to(torch.float64)
+        if wide.shape[1] == 1:
+            return wide
+        return wide.repeat_interleave(self.group_size, dim=1)[:, : self.shape[1]]
 
 
-def quantize(w: torch.Tensor, format: str = "int4g128") -> QuantizedTensor:
-    """Quantizes `w[n, k]` (fp32, bf16 or fp16) by absmax per group and round-to-nearest-even.
+def scale_shape(weight: TensorFormat, n: int, k: int) -> tuple[int, int]:
+    """Shape of the scales, and of the zero points, of codes [n, k]."""
+    if weight.granularity == "tensor":
+        return 1, 1
+    rows = weight.group_size if weight.granularity == "block" and weight.group_size else 1
+    return -(-n // rows), weight.groups(k)
 
-    Scales have w's dtype and codes are rounded against the scale as stored. An all-zero group has
-    scale 1. Deterministic. Raises FormatError for a format that does not run yet, LayoutError for
-    another shape or dtype, or where `w` is not finite.
-    """
-    name = str(QuantFormat.parse(format))
-    if name not in QUANTIZE_FORMATS:
-        raise FormatError(
-            f"quantize runs {', '.join(QUANTIZE_FORMATS)}, but got format '{format}', "
-            f"which does not run yet; use {QUANTIZE_FORMATS[0]}"
-        )
-    if w.ndim != 2 or w.dtype not in SCALE_DTYPES or 0 in w.shape:
+
+def describe(tensor: torch.Tensor) -> str:
+    """Type and shape, for messages."""
+    return f"{_name(tensor.dtype)} {list(tensor.shape)}"
+
+
+def _check_scales(q: QuantizedTensor, weight: TensorFormat, shape: tuple[int, int]) -> None:
+    named = weight.scale_dtype
+    legal = [name for name in SCALE_DTYPES.values() if named is None or name == named]
+    if tuple(q.scales.shape) != shape or SCALE_DTYPES.get(q.scales.dtype) not in legal:
         raise LayoutError(
-            f"a weight must be fp32, bf16 or fp16 [n, k] with `n >= 1` and `k >= 1`, "
-            f"but got {_describe(w)}; convert or reshape it"
+            f"scales of {q.format} codes {list(q.shape)} must be {' or '.join(legal)} "
+            f"{list(shape)}, but got {describe(q.scales)}; give one scale a {weight.granularity}"
         )
-    w = w.detach()
-    if not w.is_meta and not bool(torch.isfinite(w).all()):
-        raise LayoutError("`isfinite(w)` must hold, but got NaN or infinity; mend the weight first")
-    rows = max(1, _ROWS_AT_ONCE_ELEMENTS // w.shape[1])
-    parts = [_quantize_rows(w[row : row + rows], name) for row in range(0, w.shape[0], rows)]
-    codes, scales = (torch.cat(column) for column in zip(*parts, strict=True))
-    return QuantizedTensor(name, codes, scales)
+    if weight.second_scale and q.global_scales is None:
+        raise LayoutError(
+            f"global_scales of format '{q.format}' must be fp32 [1] or [n], but got none; give the "
+            "fp32 scale over all scales"
+        )
 
 
-def _quantize_rows(w: torch.Tensor, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-    n, k = w.shape
-    weight = QuantFormat.parse(name).weight
-    low, high = weight.dtype.integer_range
-    size, groups = weight.group_size or k, weight.groups(k)
-    padded = torch.nn.functional.pad(w.to(torch.float32), (0, groups * size - k))
-    grouped = padded.view(n, groups, size)
-    absmax = grouped.abs().amax(dim=2)
-    # A tiny group's scale must not underflow to zero: codes would divide by it.
-    scales = (absmax / high).to(w.dtype).clamp_min(torch.finfo(w.dtype).smallest_normal)
-    scales = torch.where(absmax == 0, torch.ones_like(scales), scales)
-    codes = torch.round(grouped / scales.to(torch.float32).unsqueeze(2)).clamp_(low, high)
-    return codes.to(torch.int8).view(n, groups * size)[:, :k].contiguous(), scales
+def _check_zero_points(q: QuantizedTensor, weight: TensorFormat, shape: tuple[int, int]) -> None:
+    zeros = q.zero_points
+    if (zeros is None) != (weight.zero_point is None):
+        raise LayoutError(
+            f"zero_points go with formats of unsigned integers and only with those, but got "
+            f"{'none' if zeros is None else describe(zeros)} for format '{q.format}'; "
+            "name a format such as uint4g128z"
+        )
+    if zeros is None:
+        return
+    fits = zeros.dtype in WEIGHT_DTYPES
+    if weight.zero_point == "int":
+        fits = not (zeros.dtype.is_floating_point or zeros.dtype.is_complex)
+    if tuple(zeros.shape) != shape or not fits:
+        raise LayoutError(
+            f"zero_points of {q.format} codes {list(q.shape)} must be {weight.zero_point} "
+            f"{list(shape)}, but got {describe(zeros)}; give one a {weight.granularity}"
+        )
 
 
-def _describe(tensor: torch.Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+def _bytewise(tensor: torch.Tensor) -> torch.Tensor:
+    """8-bit floats as bytes: torch cannot index them everywhere."""
+    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,5 +1,14 @@
 """One table of data types: bits, range, codes per word, exponent and mantissa, names elsewhere. No
-arithmetic here.
+arithmetic on tensors here: what a code is worth is quantize/values.py.
+
+A float of 3 to 8 bits has a sign, `exponent_bits` under a bias of `2**(exponent_bits - 1) - 1`, and
+subnormals where the exponent's bits are 0. Which codes are no numbers is `specials`:
+
+    "none"  every code is finite: all floats of up to 7 bits, and those of 8 but for the next two
+    "nan"   the largest magnitude's code is NaN, no infinity: fp8e4m3, known as e4m3fn
+    "ieee"  all exponent bits set are infinity or NaN: fp8e5m2, and the types of 16 and 32 bits
+
+e8m0 is `2**(byte - 127)`, and 255 is NaN.
 
 Sources: OCP Microscaling Formats (MX) v1.0 for e8m0, fp4e2m1, fp6 and the fp8 pair; IEEE 754 for
 fp16 and fp32.
@@ -39,6 +48,37 @@ class DType:
         if self.kind == "uint":
             return 0, (1 << self.bits) - 1
         raise FormatError(f"integer_range needs an integer type, but got {self.name}")
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether codes are whole numbers."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def specials(self) -> str:
+        """Which codes of a float are no numbers: "none", "nan" or "ieee"."""
+        if self.name == "fp8e4m3":
+            return "nan"
+        return "ieee" if self.name == "fp8e5m2" or self.bits > 8 else "none"
+
+    @property
+    def exponent_bias(self) -> int:
+        """What is taken off a float's stored exponent."""
+        return (1 << (self.exponent_bits - 1)) - 1
+
+    @property
+    def largest(self) -> float:
+        """The largest finite value; of int1, whose codes are 0 and -1, the largest magnitude."""
+        if self.is_integer:
+            return float(self.integer_range[1] or 1)
+        if self.kind == "scale":
+            return 2.0**127
+        exponent = (1 << self.exponent_bits) - 1 - (self.specials == "ieee")
+        below = (
+            2 if self.specials == "nan" else 1
+        )  # in units of the last place, from the next power
+        fraction = 2.0 - below / (1 << self.mantissa_bits)
+        return fraction * 2.0 ** (exponent - self.exponent_bias)
 
 
 _NAMED = {

@@ -3,24 +3,35 @@ what lies where is written in quantize/."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from humming.spec.device import Device
+from humming.spec.formats import QuantFormat, TensorFormat
 
 
 @dataclass(frozen=True)
 class Layout:
     """A way to pack a layer's weight, the same for every family and m that serves the layer.
 
-    `kind` is the device kind that reads it, `formats` what it holds, `k_multiple` what k must be a
-    multiple of, and `scale_dtypes` the types that its scales may have before they are packed.
+    `kind` is the device kind that reads it, `holds_weight` says which weights it can hold, in words
+    `holds_what`, and `scale_dtypes` the types that the layer, and so its group scales, may have
+    there. Groups are cut to the largest of `group_sizes` that divides theirs (empty: kept), and
+    there are so many of them as `unit_k` columns, a multiple, need.
     """
 
     name: str
     kind: str
-    formats: tuple[str, ...]
-    k_multiple: int
+    holds_weight: Callable[[TensorFormat], bool]
+    holds_what: str
     scale_dtypes: tuple[str, ...]
+    group_sizes: tuple[int, ...] = ()
+    unit_k: int = 1
+
+    def holds(self, format: str) -> bool:
+        """Whether weights of `format` can be packed so; what a kernel can do with them is
+        legality's word."""
+        return self.holds_weight(QuantFormat.parse(format).weight)
 
 
 CPU_LAYOUT = "cpu_n16k8"
@@ -29,8 +40,16 @@ CUDA_LAYOUT = "cuda_n16k64"
 LAYOUTS: dict[str, Layout] = {
     layout.name: layout
     for layout in (
-        Layout(CPU_LAYOUT, "cpu", ("int4g128",), 32, ("fp32", "bf16", "fp16")),
-        Layout(CUDA_LAYOUT, "cuda", ("int4g128",), 8, ("bf16", "fp16")),
+        Layout(CPU_LAYOUT, "cpu", lambda _: True, "every format", ("fp32", "bf16", "fp16")),
+        Layout(
+            CUDA_LAYOUT,
+            "cuda",
+            lambda weight: (weight.group_size or 8) % 8 == 0,
+            "groups and blocks of a multiple of 8",
+            ("bf16", "fp16"),
+            (128, 64, 32, 16, 8),
+            128,
+        ),
     )
 }
 
@@ -38,9 +57,56 @@ LAYOUTS: dict[str, Layout] = {
 def layout_for(device: Device, format: str) -> str:
     """The layout in which `device` reads weights of `format`.
 
-    Where no layout of the device's kind holds the format, the kind's first one: the rules of the
-    families then say what runs.
+    Where no layout of the device's kind holds the format, the kind's first one: packing then says
+    why not.
     """
     of_kind = [layout for layout in LAYOUTS.values() if layout.kind == device.kind]
     of_kind = of_kind or [LAYOUTS[CPU_LAYOUT]]
-    return next((layout.name for layout in of_kind if format in layout.formats), of_kind[0].name)
+    return next((layout.name for layout in of_kind if layout.holds(format)), of_kind[0].name)
+
+
+def row_scaled(weight: TensorFormat) -> bool:
+    """Whether a row has one scale and no zero point: it is applied once, to the sum, in fp32, and
+    there are no group scales."""
+    return weight.granularity in ("tensor", "channel") and weight.zero_point is None
+
+
+def packed_group_size(layout: str, weight: TensorFormat, k: int) -> int:
+    """Columns that share a group scale in `layout`; 0 where a row has its `row_scales` alone."""
+    if row_scaled(weight):
+        return 0
+    sizes, size = LAYOUTS[layout].group_sizes, weight.group_size
+    if size is None:
+        return sizes[0] if sizes else k
+    return next((s for s in sizes if size % s == 0), size)
+
+
+def packed_groups(layout: str, weight: TensorFormat, k: int) -> int:
+    """How many group scales a row has in `layout`, those of its padding included."""
+    size, unit = packed_group_size(layout, weight, k), LAYOUTS[layout].unit_k
+    return -(-(-(-k // unit) * unit) // size) if size else 0
+
+
+def packed_scale_dtype(layout: str, weight: TensorFormat, activation: str) -> str:
+    """The type of group scales, and zero points, in `layout` for a layer of type `activation`."""
+    if LAYOUTS[layout].kind == "cpu":
+        return "fp32"
+    return "bf16" if weight.scale_dtype == "e8m0" else activation  # fp16 lacks its range
+
+
+def cuda_group_size(weight: TensorFormat) -> int:
+    """`packed_group_size` on CUDA, whatever k is."""
+    return packed_group_size(CUDA_LAYOUT, weight, 0)
+
+
+def cuda_groups(weight: TensorFormat, k: int) -> int:
+    """`packed_groups` on CUDA."""
+    return packed_groups(CUDA_LAYOUT, weight, k)
+
+
+def cuda_scale_dtype(weight: TensorFormat, activation: str) -> str:
+    """`packed_scale_dtype` on CUDA."""
+    return packed_scale_dtype(CUDA_LAYOUT, weight, activation)
+
+
+CUDA_UNIT_K = LAYOUTS[CUDA_LAYOUT].unit_k

@@ -9,7 +9,7 @@ from benchmarks import cpu, readme
 from benchmarks.sides import errors, make_sides
 from humming.dispatch.intervals import TunedTable
 from humming.errors import UsageError
-from humming.quantize.tensor import quantize
+from humming.quantize.quantizers import quantize
 
 SIDES = ["humming", "heuristic", "torch_int4pack", "torch_bf16", "torch_fp32"]
 

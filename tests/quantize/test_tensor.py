@@ -89,10 +89,11 @@ def test_dequantize_honours_zero_points():
     assert moved.zero_points.is_meta
 
 
-@pytest.mark.parametrize("name", ["int8", "uint4g128z", "mxfp4", "int4g128-int8"])
-def test_other_formats_do_not_run_yet(name):
-    with pytest.raises(FormatError, match="does not run yet"):
-        quantize(weight(1, 128), name)
+def test_unknown_formats_and_methods_are_refused():
+    with pytest.raises(FormatError, match="a format is made of"):
+        quantize(weight(1, 128), "nf4")
+    with pytest.raises(FormatError, match="method must be absmax or mse, but got 'msa'"):
+        quantize(weight(1, 128), method="msa")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -121,3 +122,9 @@ def test_parts_that_do_not_fit_are_refused():
         QuantizedTensor("int4g128", codes, scales.double())
     with pytest.raises(LayoutError, match="zero_points"):
         QuantizedTensor("int4g128", codes, scales, torch.zeros(2))
+    with pytest.raises(LayoutError, match="zero_points"):
+        QuantizedTensor("uint4g128z", codes.view(torch.uint8), scales)
+    with pytest.raises(LayoutError, match="permutation must be int32"):
+        QuantizedTensor("int4g128", codes, scales, permutation=torch.zeros(255, dtype=torch.int32))
+    with pytest.raises(LayoutError, match="global_scales must be fp32"):
+        QuantizedTensor("int4g128", codes, scales, global_scales=torch.ones(3))

@@ -170,5 +170,14 @@ def test_a_model_compiles_without_a_graph_break(bias):
             x = random(m, 520)
             assert torch.equal(compiled(x), model(x))
     weight = pack(model[0].quantized(), model[0].spec.layout)
-    call = (random(3, 520), weight.codes, weight.scales, None, LayerSpec.of(weight).text)
+    call = (
+        random(3, 520),
+        weight.codes,
+        weight.scales,
+        None,
+        None,
+        None,
+        None,
+        LayerSpec.of(weight).text,
+    )
     torch.library.opcheck(torch.ops.humming.linear.default, call)

@@ -17,11 +17,12 @@ import humming
 from humming.dispatch.dispatcher import lookup, resolve
 from humming.dispatch.intervals import Interval, TableEntry, TunedTable, serve_intervals
 from humming.errors import CompilerNotFoundError, LayoutError, LegalityError
-from humming.gemm import LayerSpec, packed_shapes, through_op
+from humming.gemm import LayerSpec, through_op
 from humming.jit import nvrtc
 from humming.jit.cache import compiled
 from humming.jit.identity import here, serving_device, serving_device_of
 from humming.quantize import pack, unpack
+from humming.quantize.layout import packed_shapes
 from humming.reference import error_bound, matmul_float64
 from humming.spec.config import DequantizeConfig, SkinnyConfig
 from humming.spec.device import Device
@@ -29,7 +30,7 @@ from humming.spec.identity import Identity
 from humming.spec.layouts import LAYOUTS, layout_for
 from humming.spec.legality import config_violations
 from humming.spec.problem import Problem
-from humming.state import layout_on, paired, repacked, unpaired
+from humming.state import canonical_codes, layout_on, repacked, stored_codes
 
 H200 = Device(
     "cuda",
@@ -81,14 +82,16 @@ def test_state_is_the_same_from_every_layout(n, blocks, dtype):
     states = []
     for layout in LAYOUTS:
         packed = pack(q, layout)
-        shapes = tuple(packed.codes.shape), tuple(packed.scales.shape)
-        assert shapes == packed_shapes(layout, "int4g128", n, 32 * blocks)
+        shapes = packed_shapes(layout, "int4g128", n, 32 * blocks)
+        assert {name: shapes[name] for name in packed.tensors} == {
+            name: tuple(tensor.shape) for name, tensor in packed.tensors.items()
+        }
         back = unpack(packed)
-        states.append((paired(back.codes), back.scales))
+        states.append((stored_codes(back), back.scales))
     for pairs, scales in states:
-        assert torch.equal(pairs, paired(q.codes))
+        assert torch.equal(pairs, stored_codes(q))
         assert torch.equal(scales, q.scales)
-        assert torch.equal(unpaired(pairs, n, 32 * blocks), q.codes)
+        assert torch.equal(canonical_codes(pairs, q.format, n, 32 * blocks), q.codes)
 
 
 def test_a_weight_of_another_device_is_repacked_and_one_at_home_is_left():
@@ -112,7 +115,7 @@ def test_a_module_saved_on_cuda_and_loaded_on_the_cpu_serves(copied):
     x = torch.randn(3, 256, dtype=torch.bfloat16)
     error = (moved(x).double() - matmul_float64(x, q, moved.bias)).abs()
     assert bool((error <= error_bound(x, q, x.dtype, moved.bias)).all())
-    assert torch.equal(moved.state_dict()["codes"], paired(q.codes))
+    assert torch.equal(moved.state_dict()["codes"], stored_codes(q))
 
 
 def test_converting_twice_keeps_codes_and_scales_as_they_are():
@@ -134,7 +137,7 @@ def test_converting_twice_keeps_codes_and_scales_as_they_are():
 )
 def test_cuda_layers_take_the_type_of_their_scales_alone(x_dtype, sentence):
     packed = pack(quantized(40, 256), "cuda_n16k64").to("meta")
-    call = (packed.codes, packed.scales, None, LayerSpec.of(packed).text)
+    call = (packed, None, LayerSpec.of(packed).text)
     x = torch.empty(2, 3, 256, device="meta", dtype=torch.bfloat16)
     assert through_op(x, *call).shape == (2, 3, 40)
     with pytest.raises(LayoutError, match=sentence):
@@ -148,7 +151,7 @@ def test_tensors_on_the_wrong_device_get_a_sentence():
         humming.gemm(x, packed)
     text = LayerSpec.of(packed).text.replace("cuda_n16k64", "cuda_n16k65")
     with pytest.raises(LayoutError, match="did you mean 'cuda_n16k64'"):
-        through_op(x, packed.codes, packed.scales, None, text)
+        through_op(x, packed, None, text)
 
 
 def table_of(*anchors, identity=HERE, problem=PROBLEM):

@@ -96,9 +96,9 @@ def test_tensors_of_another_shape_are_refused_before_they_are_read():
     packed = pack(made(40, 64))
     text = LayerSpec.of(pack(made(80, 64))).text
     with pytest.raises(LayoutError, match="packed for n=80"):
-        through_op(torch.zeros(1, 64), packed.codes, packed.scales, None, text)
+        through_op(torch.zeros(1, 64), packed, None, text)
     with pytest.raises(LayoutError, match="LayerSpec"):
-        through_op(torch.zeros(1, 64), packed.codes, packed.scales, None, '{"n": 1}')
+        through_op(torch.zeros(1, 64), packed, None, '{"n": 1}')
 
 
 def test_a_gradient_is_refused_when_it_is_asked_for():
@@ -122,7 +122,8 @@ def test_a_named_table_serves_and_a_missing_one_is_refused(make_table, tmp_path)
 def test_the_op_is_what_torch_expects_of_one(m, bias):
     packed = pack(made(40, 64))
     text = LayerSpec.of(packed).text
-    arguments = (torch.randn(m, 64), packed.codes, packed.scales, bias, text)
+    further = (packed.zero_points, packed.row_scales, packed.permutation)
+    arguments = (torch.randn(m, 64), packed.codes, packed.scales, *further, bias, text)
     torch.library.opcheck(torch.ops.humming.linear.default, arguments)
 
 
@@ -144,7 +145,7 @@ def test_gemm_compiles_without_a_graph_break(backend):
     text = LayerSpec.of(packed).text
 
     def call(x):
-        return through_op(x * 2, packed.codes, packed.scales, None, text) + 1
+        return through_op(x * 2, packed, None, text) + 1
 
     x = torch.randn(3, 64)
     with torch.inference_mode():

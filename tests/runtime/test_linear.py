@@ -161,12 +161,12 @@ def test_swapped_buffers_are_seen():
 @pytest.mark.parametrize(
     ("make", "error", "sentence"),
     [
-        (lambda: layer_of(k=60), LayoutError, "k % 32 == 0"),
+        (lambda: layer_of(k=60)(torch.zeros(2, 60)), LegalityError, "k % 32 == 0"),
         (lambda: humming.HummingLinear.from_linear(nn.ReLU()), LayoutError, "nn.Linear"),
         (
-            lambda: humming.HummingLinear.from_linear(nn.Linear(64, 4), "int5g64"),
+            lambda: humming.HummingLinear.from_linear(nn.Linear(64, 4), "nf4"),
             FormatError,
-            "does not run yet",
+            "a format is made of",
         ),
         (lambda: humming.HummingLinear(64, 4, dtype=torch.float64), LayoutError, "dtype must be"),
         (lambda: layer_of()(torch.zeros(2, 32)), LayoutError, "x.shape"),

@@ -20,8 +20,8 @@ from humming.spec.config import (
     SkinnyConfig,
     config_to_dict,
 )
-from humming.spec.layouts import CUDA_LAYOUT, LAYOUTS
 from humming.spec.legality import mma_smem_bytes, skinny_smem_bytes
+from humming.spec.legality.cuda import FORMATS
 from humming.spec.problem import Problem
 
 INCLUDE_DIR = KERNELS_DIR / "cuda" / "include"
@@ -35,10 +35,9 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
     Raises FormatError where the layout lacks the format, LegalityError for another activation or a
     config of another kind of device.
     """
-    if problem.format not in LAYOUTS[CUDA_LAYOUT].formats:
+    if problem.format not in FORMATS:
         raise FormatError(
-            f"family '{config.family}' renders {', '.join(LAYOUTS[CUDA_LAYOUT].formats)}, but got "
-            f"'{problem.format}'"
+            f"family '{config.family}' renders {', '.join(FORMATS)}, but got '{problem.format}'"
         )
     if isinstance(config, CpuConfig) or problem.activation_dtype not in _ACTIVATIONS:
         raise LegalityError(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from humming.spec.device import CODE_PATH_FLAGS, Device
-from humming.spec.layouts import CPU_LAYOUT, LAYOUTS
+from humming.spec.layouts import CPU_LAYOUT
 from humming.spec.legality.rule import Rule, config_rule, problem_rule
 from humming.spec.problem import Problem
 
-CPU_FORMATS = LAYOUTS[CPU_LAYOUT].formats
+CPU_FORMATS = ("int4g128",)
 CPU_MAX_ACCUMULATORS = {"generic": 6, "avx2": 6, "avx512": 28, "avx512_bf16": 28}
 """Code path -> 16-float accumulators that its register file holds beside operands (32 zmm, or 16
 ymm taken in pairs)."""

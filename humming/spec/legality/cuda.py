@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import partial
 
 from humming.spec.device import Device
-from humming.spec.layouts import CUDA_LAYOUT, LAYOUTS
+from humming.spec.layouts import CUDA_LAYOUT
 from humming.spec.legality.rule import Rule, problem_rule
 from humming.spec.problem import Problem
 
 ACTIVATIONS = ("bf16", "fp16")
 LEAST_CAPABILITY = (7, 5)
-FORMATS = LAYOUTS[CUDA_LAYOUT].formats
-K_MULTIPLE = LAYOUTS[CUDA_LAYOUT].k_multiple
+FORMATS = ("int4g128",)
+K_MULTIPLE = 8
 
 GRID_Y_MOST = 65535
 """Blocks along a grid's y and z on every device."""
