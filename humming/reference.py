@@ -1,7 +1,8 @@
 """The oracle of tests, verification and examples: slow, plain, float64. Nothing here is served.
 
 `out[m, n] = x[m, k] @ w[n, k].T + bias[n]` on the dequantized weights, and how far a kernel that
-accumulates in fp32 and rounds once may be from it.
+accumulates in fp32 and rounds once may be from it. Where the format quantizes activations, x is
+quantized first, as every kernel of the format does.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import math
 import torch
 
 from humming.errors import LayoutError
+from humming.quantize.activations import requantized
 from humming.quantize.tensor import QuantizedTensor
+from humming.spec.formats import QuantFormat
 
 
 def matmul_float64(
@@ -19,7 +22,7 @@ def matmul_float64(
 ) -> torch.Tensor:
     """float64 [m, n] of `x[m, k]` (any float dtype) and the dequantized weight, plus `bias[n]`."""
     _check(x, q)
-    out = x.to(torch.float64) @ q.dequantize().T
+    out = _multiplied(x, q) @ q.dequantize().T
     return out if bias is None else out + bias.to(torch.float64)
 
 
@@ -38,7 +41,7 @@ def error_bound(
     """
     _check(x, q)
     steps = q.shape[1] if steps is None else steps
-    magnitude = x.to(torch.float64).abs() @ q.dequantize().abs().T
+    magnitude = _multiplied(x, q).abs() @ q.dequantize().abs().T
     if bias is not None:
         magnitude = magnitude + bias.to(torch.float64).abs()
     accumulation = steps * 2.0**-24 * magnitude
@@ -54,6 +57,10 @@ def half_ulp(magnitude: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     exponent = torch.frexp(floor).exponent.to(torch.float64) - 1
     half = torch.exp2(exponent - mantissa_bits - 1)
     return torch.where(magnitude >= info.max * (1 + info.eps / 4), math.inf, half)
+
+
+def _multiplied(x: torch.Tensor, q: QuantizedTensor) -> torch.Tensor:
+    return requantized(x, QuantFormat.parse(q.format).activation)
 
 
 def _check(x: torch.Tensor, q: QuantizedTensor) -> None:
