@@ -5,7 +5,7 @@ The op under it is gemm.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.autograd import forward_ad
 
+from humming.checkpoints.folder import Checkpoint
 from humming.dispatch.intervals import TunedTable
 from humming.errors import HummingError, LayoutError
 from humming.gemm import (
@@ -134,6 +135,29 @@ class HummingLinear(nn.Module):
         nn.Module.__init__(layer)
         layer._fill(packed_on_device(weight, dtype), bias, dtype)
         return layer
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        path: str | Path,
+        name: str | Sequence[str],
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        format: str | None = None,
+        rows: tuple[int, int] | None = None,
+        columns: tuple[int, int] | None = None,
+    ) -> HummingLinear:
+        """The layer called `name` of the checkpoint in the folder `path`, exactly as it is stored.
+
+        Several names, and the tensor-parallel shares `rows` and `columns`, as in Checkpoint.layer.
+        `dtype` is the layer's type, else the model's. A float layer is quantized to `format`. Where
+        the tool also quantizes x, x is taken as it comes. Raises CheckpointError or ModelError.
+        """
+        stored = Checkpoint(path).layer(name, rows, columns)
+        weight, bias = stored.quantized_weight(format), stored.bias
+        if device is not None:
+            weight, bias = weight.to(device), None if bias is None else bias.to(device)
+        return cls.from_quantized(weight, bias, dtype or stored.dtype)
 
     def __getattr__(self, name: str) -> Any:
         """What nn.Module has; a float weight is asked for in vain, in one sentence."""

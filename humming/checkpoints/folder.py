@@ -1,0 +1,155 @@
+"""Checkpoint: a model's folder, whose linear layers are read one by one. How a format stores them
+is known to its reader.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from humming.checkpoints.config.config_file import ConfigFile, read_config
+from humming.checkpoints.config.source import Source, found_source
+from humming.checkpoints.config.text_config import TextConfig, text_config
+from humming.checkpoints.layer import CheckpointLayer, fused
+from humming.checkpoints.registry import Reader, reader_of
+from humming.checkpoints.stored import FLOATS, StoredModule
+from humming.checkpoints.tensor_files import TensorFiles
+from humming.errors import CheckpointError
+
+Share = tuple[int, int]
+"""A tensor-parallel share: (rank, size)."""
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Checkpoint:
+    """The linear layers of the model in the folder `path`, in order of their names in its files.
+
+    `source` is its quantization config, or None. A layer's tensors are read when it is asked for.
+    Raises ModelError for a config and CheckpointError for files that cannot be read.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        config = read_config(path)
+        text = text_config(config)
+        self.source = found_source(config, text)
+        self.reader: Reader | None = None if self.source is None else reader_of(self.source)
+        folder = config.path.parent
+        self.dtype = _model_dtype(config, text)
+        self.files = TensorFiles(folder)
+        self._source = self.source or Source(config.name, "", {}, text.values)
+
+    @cached_property
+    def quantized_names(self) -> tuple[str, ...]:
+        """The modules that the format's reader reads."""
+        if self.reader is None:
+            return ()
+        return tuple(self.reader.modules(self.files, self._source))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """All modules with a weight `[n, k]`: quantized ones first, then float ones."""
+        quantized = set(self._quantized)
+        plain = (name.removesuffix(".weight") for name in self.files.names if _is_weight(name))
+        return (
+            *self.quantized_names,
+            *(name for name in plain if name not in quantized and self._is_float(name)),
+        )
+
+    def __iter__(self) -> Iterator[CheckpointLayer]:
+        return (self.layer(name) for name in self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def layer(
+        self,
+        name: str | Sequence[str],
+        rows: Share | None = None,
+        columns: Share | None = None,
+    ) -> CheckpointLayer:
+        """The layer called `name`; of several names one layer, rows one under another (q, k, v).
+
+        `rows` and `columns` take a tensor-parallel share (rank, size) of each part's output or
+        input features. Raises CheckpointError where there is none, or parts are not alike.
+        """
+        names = (name,) if isinstance(name, str) else tuple(name)
+        if not names:
+            raise CheckpointError("`name` must be a module's name or several, but got none")
+        layers = [self._read(one) for one in names]
+        if rows is not None:
+            layers = [layer.rows(*rows) for layer in layers]
+        if columns is not None:
+            layers = [layer.columns(*columns) for layer in layers]
+        return fused(layers)
+
+    def experts(
+        self,
+        block: str,
+        parts: str | Sequence[str],
+        rows: Share | None = None,
+        columns: Share | None = None,
+    ) -> tuple[CheckpointLayer, ...]:
+        """One layer for each expert of the block called `block` ("model.layers.0.mlp.experts"), in
+        order; `parts` are fused in each: ("gate_proj", "up_proj").
+        """
+        names = (parts,) if isinstance(parts, str) else tuple(parts)
+        numbers = self._expert_numbers(block)
+        if not names or numbers != list(range(len(numbers))) or not numbers:
+            raise CheckpointError(
+                f"{self.path}: {block} must hold experts 0, 1, 2, .., but got "
+                f"{numbers[:4] or 'none'}; name the block of experts"
+            )
+        return tuple(
+            self.layer([f"{block}.{number}.{part}" for part in names], rows, columns)
+            for number in numbers
+        )
+
+    def _expert_numbers(self, block: str) -> list[int]:
+        start = f"{block}."
+        known = (*self.quantized_names, *self.files.names)
+        steps = {name[len(start) :].partition(".")[0] for name in known if name.startswith(start)}
+        return sorted(int(step) for step in steps if step.isascii() and step.isdecimal())
+
+    @cached_property
+    def _quantized(self) -> frozenset[str]:
+        return frozenset(self.quantized_names)
+
+    def _read(self, name: str) -> CheckpointLayer:
+        module = StoredModule(name, self.files, self._source, self.dtype)
+        if self.reader is not None and name in self._quantized:
+            return self.reader.read(module)
+        if not module.has("weight"):
+            raise self._unknown(name)
+        weight = module.tensor("weight", FLOATS, (None, None))
+        return CheckpointLayer(name, weight, module.bias(weight.shape[0]), dtype=self.dtype)
+
+    def _is_float(self, name: str) -> bool:
+        info = self.files.info(f"{name}.weight")
+        return len(info.shape) == 2 and info.dtype in FLOATS
+
+    def _unknown(self, name: str) -> CheckpointError:
+        near = difflib.get_close_matches(name, self.names, 1, 0.5)
+        hint = f"did you mean {near[0]}" if near else "its layers are listed by iterating over it"
+        return CheckpointError(
+            f"{self.path} must hold a layer {ascii(name)[1:-1]}, but has none; {hint}"
+        )
+
+
+def _is_weight(name: str) -> bool:
+    return name.endswith(".weight")
+
+
+def _model_dtype(config: ConfigFile, text: TextConfig) -> torch.dtype:
+    """The type that the model was saved in to compute; bf16 where the config says none."""
+    for values in (text.values, config.values):
+        for key in ("dtype", "torch_dtype"):
+            found = _DTYPES.get(str(values.get(key)).removeprefix("torch."))
+            if found is not None:
+                return found
+    return torch.bfloat16

@@ -1,0 +1,153 @@
+"""CheckpointLayer: one linear layer as a checkpoint stores it, in this project's words. Where its
+tensors lie is known to the readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from humming.errors import CheckpointError
+from humming.quantize.quantizers import quantize
+from humming.quantize.slicing import concat_rows
+from humming.quantize.tensor import QuantizedTensor
+
+
+@dataclass(frozen=True, eq=False)
+class CheckpointLayer:
+    """A weight `[n, k]`, quantized or float, and what goes with it.
+
+    name              the module's name in the checkpoint; of fused modules joined by "+"
+    weight            QuantizedTensor, or fp32, bf16 or fp16 [n, k] where no format holds it
+    bias              float [n], or None
+    activation        how the tool quantizes x, as a format's second half says it: "int8",
+                      "fp8e4m3t"; None: it does not
+    activation_scale  fp32 [1] of a static activation ("...t"), or None
+    dtype             the type in which the model computes
+    note              why a quantized weight is given as floats; "" where it is not
+    """
+
+    name: str
+    weight: QuantizedTensor | torch.Tensor
+    bias: torch.Tensor | None = None
+    activation: str | None = None
+    activation_scale: torch.Tensor | None = None
+    dtype: torch.dtype = torch.bfloat16
+    note: str = ""
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the weight is codes and scales."""
+        return isinstance(self.weight, QuantizedTensor)
+
+    @property
+    def format(self) -> str:
+        """The format's name, with the activation's; of a float weight its type: "bf16"."""
+        if not isinstance(self.weight, QuantizedTensor):
+            return _FLOATS[self.weight.dtype]
+        return self.weight.format + (f"-{self.activation}" if self.activation else "")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, k): out_features, in_features."""
+        n, k = self.weight.shape
+        return int(n), int(k)
+
+    def dequantized(self, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+        """The weight [n, k], computed in float64, then rounded to `dtype`."""
+        if isinstance(self.weight, QuantizedTensor):
+            return self.weight.dequantize(dtype)
+        return self.weight.to(dtype)
+
+    def quantized_weight(self, format: str | None = None) -> QuantizedTensor:
+        """The weight as codes and scales. A float weight is quantized to `format`; without one it
+        is refused with a CheckpointError, as that would lose what the checkpoint holds.
+        """
+        if isinstance(self.weight, QuantizedTensor):
+            return self.weight
+        if format is None:
+            why = self.note or f"the checkpoint keeps it as {self.format}"
+            raise CheckpointError(
+                f"{self.name} must be quantized, but {why}; name a format such as "
+                f"format='int4g128' to quantize it now"
+            )
+        return quantize(self.weight, format)
+
+    def rows(self, rank: int, size: int) -> CheckpointLayer:
+        """The share of tensor-parallel rank `rank` of `size`, where output features are split."""
+        low, high = _share(self.shape[0], rank, size, self.name, "n")
+        bias = None if self.bias is None else self.bias[low:high]
+        if isinstance(self.weight, QuantizedTensor):
+            return replace(self, weight=self.weight.slice_rows(low, high), bias=bias)
+        return replace(self, weight=self.weight[low:high], bias=bias)
+
+    def columns(self, rank: int, size: int) -> CheckpointLayer:
+        """The share of rank `rank` of `size`, where input features are split. Ranks' results are
+        added, so rank 0 alone has the bias."""
+        low, high = _share(self.shape[1], rank, size, self.name, "k")
+        bias = self.bias if rank == 0 else None
+        if isinstance(self.weight, QuantizedTensor):
+            return replace(self, weight=self.weight.slice_columns(low, high), bias=bias)
+        return replace(self, weight=self.weight[:, low:high], bias=bias)
+
+
+_FLOATS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+def fused(layers: Sequence[CheckpointLayer]) -> CheckpointLayer:
+    """`layers`, which take the same x, as one: rows one under another, scales as they are.
+
+    A part without a bias counts as one with zeros. A static activation scale becomes the largest,
+    as engines have one for a fused layer. Raises CheckpointError where the parts cannot be one.
+    """
+    first = layers[0]
+    if len(layers) == 1:
+        return first
+    name = "+".join(layer.name for layer in layers)
+    kinds = {(layer.quantized, layer.activation, layer.shape[1], layer.dtype) for layer in layers}
+    if len(kinds) > 1:
+        found = ", ".join(f"{layer.name} {layer.format} k={layer.shape[1]}" for layer in layers)
+        raise CheckpointError(
+            f"layers that are fused must be stored alike, but got {found}; load them one by one"
+        )
+    scales = [layer.activation_scale for layer in layers if layer.activation_scale is not None]
+    return CheckpointLayer(
+        name=name,
+        weight=_under(layers),
+        bias=_biases(layers),
+        activation=first.activation,
+        activation_scale=torch.stack(scales).amax(dim=0) if scales else None,
+        dtype=first.dtype,
+        note=first.note,
+    )
+
+
+def _under(layers: Sequence[CheckpointLayer]) -> QuantizedTensor | torch.Tensor:
+    parts = [layer.weight for layer in layers if isinstance(layer.weight, QuantizedTensor)]
+    if parts:
+        return concat_rows(parts)
+    return torch.cat([layer.dequantized(layers[0].dtype) for layer in layers])
+
+
+def _biases(layers: Sequence[CheckpointLayer]) -> torch.Tensor | None:
+    found = [layer.bias for layer in layers if layer.bias is not None]
+    if not found:
+        return None
+    parts = [
+        torch.zeros(layer.shape[0], dtype=found[0].dtype) if layer.bias is None else layer.bias
+        for layer in layers
+    ]
+    return torch.cat(parts)
+
+
+def _share(size: int, rank: int, ranks: int, name: str, letter: str) -> tuple[int, int]:
+    if ranks < 1 or not 0 <= rank < ranks or size % ranks:
+        raise CheckpointError(
+            f"`{letter} % size == 0` and `0 <= rank < size` must hold, but got "
+            f"{letter}={size}, rank={rank}, size={ranks} for {name}; choose another "
+            f"tensor-parallel size"
+        )
+    share = size // ranks
+    return rank * share, (rank + 1) * share

@@ -1,0 +1,48 @@
+"""Codes out of the words and bytes that tools pack them in. Which tool packs how is known to its
+reader.
+
+Nearly all tools write a row of codes as one stream of bits, low bits first, cut into little-endian
+words; a code may straddle two words (3 bits).
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def from_words(words: torch.Tensor, bits: int, count: int) -> torch.Tensor:
+    """uint8 [rows, count] of `bits` bits each, from integers [rows, words] of any width."""
+    return from_bytes(words.contiguous().view(torch.uint8), bits, count)
+
+
+def from_bytes(packed: torch.Tensor, bits: int, count: int) -> torch.Tensor:
+    """uint8 [rows, count] of `bits` bits each, from uint8 [rows, bytes], low bits first."""
+    rows, width = packed.shape
+    if bits == 8:
+        return packed[:, :count]
+    mask = (1 << bits) - 1
+    if 8 % bits == 0:
+        steps = range(0, 8, bits)
+        codes = torch.stack([(packed >> step) & mask for step in steps], dim=2)
+        return codes.view(rows, width * len(steps))[:, :count]
+    padded = torch.nn.functional.pad(packed, (0, -width % bits))
+    runs = padded.view(rows, -1, bits).to(torch.int64)  # eight codes in each run of `bits` bytes
+    joined = sum((runs[:, :, byte] << (8 * byte) for byte in range(1, bits)), runs[:, :, 0])
+    codes = torch.stack([(joined >> (bits * at)) & mask for at in range(8)], dim=2)
+    return codes.view(rows, -1)[:, :count].to(torch.uint8)
+
+
+def words_for(count: int, bits: int, word_bits: int = 32) -> int:
+    """How many words hold `count` codes."""
+    return -(-count * bits // word_bits)
+
+
+def signed(codes: torch.Tensor, bits: int) -> torch.Tensor:
+    """int8: uint8 `codes` less 2^(bits-1), as symmetric unsigned codes mean them."""
+    return (codes.to(torch.int16) - (1 << (bits - 1))).to(torch.int8)
+
+
+def nibbles_high_first(packed: torch.Tensor) -> torch.Tensor:
+    """uint8 [.., 2 w] from uint8 [.., w], two codes a byte, the high one first."""
+    pairs = torch.stack((packed >> 4, packed & 0xF), dim=-1)
+    return pairs.view(*packed.shape[:-1], 2 * packed.shape[-1])

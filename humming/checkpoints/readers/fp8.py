@@ -1,0 +1,166 @@
+"""FP8: floats of 8 bits with scales per tensor, per channel or per block; DeepSeek's experts of 4
+bits among them.
+
+    weight  float8_e4m3fn or float8_e5m2 [n, k]
+    bias    [n], optional
+    scales, under one of the names weight_scale_inv, weight_scale, scale:
+        one number                  per tensor
+        [n] or [n, 1]               per channel
+        [ceil(n / B), ceil(k / C)]  blocks of `weight_block_size` [B, C], edges ragged
+        [parts]                     one a part of a layer whose parts lie one under another: gate
+                                    and up are halves, q, k and v as long as the config's heads
+    input_scale or activation_scale
+        one number, or one a part   where `activation_scheme` is "static"
+
+    w = code * scale, whatever the name says: "_inv" is the inverse of what codes were made with.
+
+Blocks that are not square are given as groups of C, repeated for each row: the same numbers.
+`expert_dtype` "fp4": such weights are uint8 or int8 [n, k / 2], two e2m1 codes a byte, low first,
+with `scale` e8m0 [n, k / 32], which is mxfp4. `fbgemm_fp8` is the same with one scale a channel.
+
+Sources: transformers, `integrations/finegrained_fp8.py` and `fbgemm_fp8.py`; DeepSeek-V3,
+`inference/kernel.py`; llm-compressor and vLLM for scales of fused parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from humming.checkpoints.config.faults import fault
+from humming.checkpoints.config.source import Source
+from humming.checkpoints.layer import CheckpointLayer
+from humming.checkpoints.packing import from_bytes
+from humming.checkpoints.registry import Reader
+from humming.checkpoints.scopes import CHANNEL, FP8_NAMES, TENSOR, Scope, fp8_weight
+from humming.checkpoints.small_floats import MX_BLOCK, e8m0
+from humming.checkpoints.stored import FLOATS, StoredModule
+from humming.checkpoints.tensor_files import TensorFiles
+from humming.quantize.tensor import QuantizedTensor
+from humming.spec.formats import QuantFormat
+
+SCALES = ("weight_scale_inv", "weight_scale", "scale")
+INPUT_SCALES = ("input_scale", "activation_scale")
+_SCALE_DTYPES = (*FLOATS, torch.float8_e8m0fnu)
+
+
+def modules(files: TensorFiles, source: Source) -> Iterable[str]:  # noqa: ARG001
+    """Modules whose weight has scales beside it."""
+    ends = tuple(f".{name}" for name in SCALES)
+    found = (name.rpartition(".")[0] for name in files.names if name.endswith(ends))
+    return dict.fromkeys(name for name in found if f"{name}.weight" in files)
+
+
+def read(module: StoredModule) -> CheckpointLayer:
+    """One layer of an fp8 checkpoint."""
+    dtype = module.files.info(module.path("weight")).dtype
+    if dtype in (torch.uint8, torch.int8):
+        weight, activation = _fp4(module), None
+    else:
+        weight = read_weight(module, block_of(module))
+        activation = _activation(module, weight)
+    n = weight.shape[0]
+    scale = static_scale(module) if activation and activation.endswith("t") else None
+    return CheckpointLayer(
+        module.name, weight, module.bias(n), activation, scale, dtype=module.dtype
+    )
+
+
+def block_of(module: StoredModule) -> tuple[int, int] | None:
+    """`weight_block_size` as (rows, columns); None where scales are not of blocks."""
+    source = module.source
+    block = source.values.get("weight_block_size")
+    if block is None:
+        return None
+    sound = isinstance(block, list) and len(block) == 2 and all(type(side) is int for side in block)
+    if not sound or min(block) < 1 or max(block) > 2**24:
+        key = source.path("weight_block_size")
+        raise fault(source.file, key, "two positive integers", block)
+    return block[0], block[1]
+
+
+def read_weight(module: StoredModule, block: tuple[int, int] | None) -> QuantizedTensor:
+    """The fp8 weight of `module` with whatever scales it has."""
+    weight = module.tensor("weight", tuple(FP8_NAMES), (None, None))
+    n, k = weight.shape
+    suffix = module.first(*SCALES)
+    if suffix is None:
+        raise module.files.missing(module.path(SCALES[1]))
+    scales = module.scales(suffix, _SCALE_DTYPES)
+    if scales.dtype == torch.float8_e8m0fnu:
+        scales = scales.to(torch.float32)
+    shape, scope = tuple(scales.shape), CHANNEL
+    if scales.numel() == 1:
+        scope = TENSOR
+    elif block is not None and shape == Scope(*block).shape(n, k):
+        scope = Scope(*block)
+    elif shape not in ((n,), (n, 1)):
+        scales = _of_parts(module, scales, suffix, n)
+    return fp8_weight(module, weight, scales, scope, suffix)
+
+
+def _of_parts(module: StoredModule, scales: torch.Tensor, suffix: str, n: int) -> torch.Tensor:
+    """[n, 1]: the scale of each row's part, of a layer whose parts lie one under another."""
+    flat = scales.reshape(-1)
+    lengths = _part_lengths(module, len(flat), n) if max(scales.shape) == len(flat) else None
+    if lengths is None:
+        raise module.fault(
+            f"`{suffix}` must be one number, one a row ({n}), one a block of the config's "
+            f"weight_block_size, or one a part of gate_up or qkv",
+            list(scales.shape),
+            "which weights each of them scales cannot be known",
+        )
+    return flat.repeat_interleave(torch.tensor(lengths)).reshape(n, 1)
+
+
+def _part_lengths(module: StoredModule, parts: int, n: int) -> Sequence[int] | None:
+    if parts == 2:
+        return None if n % 2 else (n // 2, n // 2)
+    model = module.source.model
+    heads, kv_heads = model.get("num_attention_heads"), model.get("num_key_value_heads")
+    kv_heads = heads if kv_heads is None else kv_heads
+    if parts != 3 or type(heads) is not int or type(kv_heads) is not int:
+        return None
+    all_heads = heads + 2 * kv_heads
+    if min(heads, kv_heads) < 1 or n % all_heads:
+        return None
+    head = n // all_heads
+    return heads * head, kv_heads * head, kv_heads * head
+
+
+def static_scale(module: StoredModule) -> torch.Tensor:
+    """fp32 [1]: the stored scale of x; the largest where fused parts have one each."""
+    suffix = module.first(*INPUT_SCALES)
+    if suffix is None:
+        raise module.files.missing(module.path(INPUT_SCALES[0]))
+    scale = module.scales(suffix).to(torch.float32).reshape(-1).amax().reshape(1)
+    if not bool(scale > 0):
+        raise module.fault(f"`{suffix}` must be above 0", f"{float(scale)}", "the file is damaged")
+    return scale
+
+
+def _activation(module: StoredModule, weight: QuantizedTensor) -> str:
+    """How x is quantized: static per tensor, by token, or by token and group as blocks want it."""
+    stored = QuantFormat.parse(weight.format).weight
+    if module.source.values.get("activation_scheme") == "static":
+        return f"{stored.dtype.name}t"
+    return f"{stored.dtype.name}g{stored.group_size}" if stored.group_size else stored.dtype.name
+
+
+def _fp4(module: StoredModule) -> QuantizedTensor:
+    packed = module.tensor("weight", (torch.uint8, torch.int8), (None, None)).view(torch.uint8)
+    n, k = packed.shape[0], packed.shape[1] * 2
+    suffix = module.first(*SCALES) or SCALES[0]
+    shape = (n, -(-k // MX_BLOCK))
+    scales = module.tensor(suffix, (torch.float8_e8m0fnu, torch.uint8), shape)
+    return QuantizedTensor("mxfp4", from_bytes(packed, 4, k), e8m0(module, scales, suffix))
+
+
+READER = Reader(
+    title="FP8",
+    methods=("fp8", "fbgemm-fp8"),
+    modules=modules,
+    read=read,
+    formats=("fp8e4m3t", "fp8e4m3", "fp8e4m3b128", "fp8e5m2", "mxfp4"),
+)
