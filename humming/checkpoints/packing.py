@@ -39,7 +39,7 @@ def words_for(count: int, bits: int, word_bits: int = 32) -> int:
 
 def signed(codes: torch.Tensor, bits: int) -> torch.Tensor:
     """int8: uint8 `codes` less 2^(bits-1), as symmetric unsigned codes mean them."""
-    return (codes.to(torch.int16) - (1 << (bits - 1))).to(torch.int8)
+    return (codes - (1 << (bits - 1))).view(torch.int8)  # modulo 256, which two's complement is
 
 
 def nibbles_high_first(packed: torch.Tensor) -> torch.Tensor:

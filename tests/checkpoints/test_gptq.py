@@ -133,7 +133,7 @@ def test_dynamic_rules_say_bits_and_groups_of_single_modules(tmp_path: Path) -> 
     ("packing", "version", "ordered"),
     [
         ("auto_round:auto_gptq", 1, True),
-        ("auto_round:gptq", 1, False),
+        ("auto_round:gptq:exllamav2", 1, False),
         ("auto_round", 2, False),
         ("auto_round:exllamav2", 2, False),
         ("auto_round:gptqmodel", 2, True),

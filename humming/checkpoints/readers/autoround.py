@@ -34,8 +34,8 @@ from humming.checkpoints.tensor_files import TensorFiles
 
 _PLAIN = re.compile(r"[\w.\-]+")
 _GPTQ = ("auto_gptq", "gptq")
-_AWQ = ("auto_awq", "awq", "awq:gemm", "auto_awq:gemm")
-_OWN = ("", "auto_round", "exllamav2", "tritonv2", "gptqmodel", "gptqmodel:exllamav2", "marlin")
+_AWQ = ("auto_awq", "awq")
+_OWN = ("auto_round", "exllamav2", "tritonv2", "triton", "gptqmodel", "marlin", "torch")
 
 
 def modules(files: TensorFiles, source: Source) -> Iterable[str]:
@@ -75,9 +75,11 @@ def _read_floats(module: StoredModule, kind: str) -> CheckpointLayer:
 
 
 def _packing(source: Source) -> str:
-    """`packing_format` less "auto_round:"; without one, as old files are, AutoRound's own."""
+    """The packing in `packing_format`: "gptq" of "auto_round:gptq:exllamav2". Without one, as old
+    files are, AutoRound's own."""
     stored = source.values.get("packing_format") or source.values.get("backend") or "auto_round"
-    packing = str(stored).lower().removeprefix("auto_round:").removeprefix("auto-round:")
+    steps = str(stored).lower().replace("auto-round", "auto_round").split(":")
+    packing = steps[1] if steps[0] == "auto_round" and len(steps) > 1 else steps[0]
     if packing not in (*_GPTQ, *_AWQ, *_OWN):
         known, key = "auto_gptq, auto_awq or auto_round", source.path("packing_format")
         raise fault(source.file, key, known, stored, "export it in one of these")
