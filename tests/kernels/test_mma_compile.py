@@ -18,7 +18,14 @@ def test_a_pairwise_cover_compiles_without_warnings():
         assert "warning" not in cubin.report, f"{case}: {cubin.report}"
 
 
-@pytest.mark.parametrize("capability", [(8, 0), (9, 0), (12, 0)])
+@pytest.mark.parametrize(
+    "capability",
+    [
+        (9, 0),
+        pytest.param((8, 0), marks=pytest.mark.slow),
+        pytest.param((12, 0), marks=pytest.mark.slow),
+    ],
+)
 def test_large_tiles_spill_no_registers(capability):
     cases = [(gpu(capability), "bf16", config) for config in mma_configs(capability)]
     cases = [case for case in cases if case[2].warps <= 8]
