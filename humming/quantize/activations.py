@@ -2,7 +2,8 @@
 token and group. Weights are quantizers.py; kernels do the same in their own prologue.
 
 scale = absmax / largest and code = nearest(x / scale), ties to even, both in fp32 with true
-divisions; a row or group of zeros has scale 1. So a kernel that does the same gives the same codes.
+divisions; a scale is at least 2^-126, fp32's smallest normal number, and a row or group of zeros
+has scale 1. So a kernel that does the same gives the same codes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def quantize_activations(
     padded = torch.nn.functional.pad(x.to(torch.float32), (0, groups * size - k))
     grouped = padded.view(m, groups, size)
     absmax = grouped.abs().amax(2, keepdim=True)
-    scales = torch.where(absmax == 0, 1.0, absmax / activation.dtype.largest)
+    scales = (absmax / activation.dtype.largest).clamp_min(torch.finfo(torch.float32).tiny)
+    scales = torch.where(absmax == 0, 1.0, scales)
     codes = encode(grouped / scales, activation.dtype).view(m, -1)[:, :k]
     return codes.contiguous(), scales.view(m, groups)
 

@@ -1,8 +1,8 @@
 """The scale, and zero point, by which the largest numbers of a unit meet the largest codes, and how
 well a unit is met. Searching for better ones is clipping.py.
 
-A unit is what shares one scale. It comes in pieces `[units, size]`, more than one where a whole
-tensor is one unit. Numbers of a unit are `[units, 1]`.
+A unit is what shares one scale. Units come as one piece `[units, size]`, but a whole tensor, which
+is one unit, in pieces `[rows, k]`. Numbers of a unit are `[units, 1]`.
 """
 
 from __future__ import annotations
@@ -49,13 +49,15 @@ class Fitter:
         self.stored = weight.dtype
         self.scale_dtype = scale_dtype_of(weight, dtype)
         self.zero_dtype = torch.uint8 if weight.zero_point == "int" else self.scale_dtype
+        self.is_one_unit = weight.granularity == "tensor"
         self.top = top
 
     def absmax(self, pieces: Pieces) -> Fit:
         """By the largest magnitude, or the range, of each unit."""
-        low = torch.stack([piece.amin(1, keepdim=True) for piece in pieces]).amin(0)
-        high = torch.stack([piece.amax(1, keepdim=True) for piece in pieces]).amax(0)
-        low, high = wide(low), wide(high)
+        low = wide(torch.cat([piece.amin(1, keepdim=True) for piece in pieces]))
+        high = wide(torch.cat([piece.amax(1, keepdim=True) for piece in pieces]))
+        if self.is_one_unit:
+            low, high = low.amin(0, keepdim=True), high.amax(0, keepdim=True)
         if self.weight.zero_point:
             return self.of_range(low, high)
         if self.stored.name == "int1":  # its codes are 0 and -1: the scale carries the sign
@@ -104,12 +106,18 @@ class Fitter:
         return scaled if fit.zero is None else scaled.add_(fit.zero)
 
     def error(self, pieces: Pieces, fit: Fit) -> torch.Tensor:
-        """Squared error of each unit, [units, 1]."""
-        total = torch.zeros_like(fit.scale)
+        """Squared error of each unit, fp64 [units, 1]."""
+        missed = []
         for piece in pieces:
-            missed = self.on_grid(piece, fit).mul_(fit.scale).sub_(piece)
-            total += missed.square_().sum(1, keepdim=True)
-        return total
+            left = torch.addcmul(wide(piece), self.on_grid(piece, fit), fit.scale, value=-1)
+            norm = torch.linalg.vector_norm(left, dim=1, keepdim=True, dtype=left.dtype)
+            missed.append(norm.to(torch.float64).square_())
+        return self.summed(missed)
+
+    def summed(self, of_pieces: Sequence[torch.Tensor]) -> torch.Tensor:
+        """What was summed over each row of the pieces, as sums over units."""
+        total = torch.cat(list(of_pieces))
+        return total.sum(0, keepdim=True) if self.is_one_unit else total
 
     def held(self, fit: Fit) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Scales and zero points in their types, flat."""

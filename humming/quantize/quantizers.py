@@ -21,7 +21,8 @@ from humming.spec.naming import did_you_mean
 METHODS = ("absmax", "mse")
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 """Types that a weight may have."""
-_ELEMENTS_AT_ONCE = 1 << 20
+_ELEMENTS_AT_ONCE = 1 << 17
+"""Few enough for a core's cache to hold them while scales are tried."""
 
 
 def quantize(w: torch.Tensor, format: str = "int4g128", method: str = "absmax") -> QuantizedTensor:
@@ -91,7 +92,7 @@ def _quantize(w: torch.Tensor, name: str, weight: TensorFormat, method: str) -> 
     fitter = Fitter(weight, scale_dtype_of(weight, w.dtype), top)
     if weight.granularity == "tensor":
         parts = list(_row_parts(w, 1))
-        fit = _fitted(fitter, [part.reshape(1, -1) for part in parts], method)
+        fit = _fitted(fitter, parts, method)
         codes = torch.cat([encode(fitter.scaled(part, fit), fitter.stored) for part in parts])
         scales, zeros = fitter.held(fit)
         return QuantizedTensor(name, codes, scales.view(1, 1), zeros)

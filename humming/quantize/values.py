@@ -61,10 +61,10 @@ def decode(codes: torch.Tensor, stored: DType, dtype: torch.dtype = torch.float3
 
 def round_to_grid(x: torch.Tensor, stored: DType) -> torch.Tensor:
     """The value of `stored` nearest to each finite `x` (fp32; fp64 for integers too), ties to even,
-    saturating."""
+    saturating. What was in `x` is lost."""
     if stored.is_integer:
         low, high = stored.integer_range
-        return x.round().clamp_(low, high)
+        return x.round_().clamp_(low, high)
     x = x.to(torch.float32)
     # A sum with 2**(23 - mantissa_bits) times the binade of x rounds off the bits below the grid.
     binade = (x.abs().view(torch.int32) & 0x7F800000).view(torch.float32)
@@ -76,7 +76,7 @@ def round_to_grid(x: torch.Tensor, stored: DType) -> torch.Tensor:
 
 def encode(x: torch.Tensor, stored: DType) -> torch.Tensor:
     """The codes of the nearest values, ties to even, saturating: int8 of signed integers, else
-    uint8. Zero is coded without a sign."""
+    uint8. Zero is coded without a sign. What was in `x` is lost."""
     on_grid = round_to_grid(x, stored)
     if stored.is_integer:
         return on_grid.to(torch.int8 if stored.kind == "int" else torch.uint8)
