@@ -115,15 +115,11 @@ def unpack_scales(packed: torch.Tensor, n: int, groups: int) -> torch.Tensor:
     return rows[:n, :groups].contiguous()
 
 
-def pack_row_scales(scales: torch.Tensor) -> torch.Tensor:
-    """One scale a row, fp32 [n] -> fp32 [16 * ceil(n / 16)], padded by 0."""
-    return torch.nn.functional.pad(scales.to(torch.float32), (0, -scales.shape[0] % TILE_N))
-
-
 def _pack_plane(fields: torch.Tensor, width: int, tiles_k: int) -> torch.Tensor:
     """Bytes [tiles_n, tiles_k, 128 * width] of the low `width` bits of uint8 fields [rows, k]."""
     mask = (1 << width) - 1
-    names, split = _SPLIT, fields.view(_shape(_SPLIT, -1, tiles_k))
+    names: tuple[str, ...] = _SPLIT
+    split = fields.view(_shape(_SPLIT, -1, tiles_k))
     if width < 8:
         names = tuple(name for name in names if name != "irow")
         split = split[:, 0] & mask | (split[:, 1] & mask) << width

@@ -76,8 +76,15 @@ def gpu(capability: tuple[int, int]) -> Device:
     )
 
 
-def problem(activation: str, n: int = 4096, k: int = 4096, m: int = 1) -> Problem:
-    return Problem("int4g128", n, k, m, activation, activation, layout=CUDA_LAYOUT)
+def problem(
+    activation: str,
+    n: int = 4096,
+    k: int = 4096,
+    m: int = 1,
+    format: str = "int4g128",
+    act_order: bool = False,
+) -> Problem:
+    return Problem(format, n, k, m, activation, activation, layout=CUDA_LAYOUT, act_order=act_order)
 
 
 def cover() -> list[Case]:

@@ -11,6 +11,7 @@ from cuda_cases import PLAIN, compile_cases, gpu, problem
 
 from humming.errors import CompileError
 from humming.jit.cuda.source import INCLUDE_DIR
+from humming.jit.cuda.weight_constants import weight_constants
 from humming.jit.nvrtc import compile_cubin
 from humming.jit.source import KernelSource, headers_of
 from humming.spec.config import DequantizeConfig, KernelConfig, MmaConfig, SkinnyConfig
@@ -111,6 +112,9 @@ def _random_config(generator: random.Random) -> SkinnyConfig:
     )
 
 
+PLAN_FORMATS = ("int4g128", "int1g128", "uint3g32z", "nvfp4", "fp8e4m3", "uint7g64z")
+
+
 def test_the_formula_of_shared_memory_is_the_kernels_own():
     generator = random.Random(1)
     configs = [_random_config(generator) for _ in range(150)]
@@ -120,15 +124,25 @@ def test_the_formula_of_shared_memory_is_the_kernels_own():
     )
     for number, config in enumerate(configs):
         plan = "WarpgroupPlan" if config.warpgroup else "SkinnyPlan"
-        values = {**vars(config), "smem_bytes": skinny_smem_bytes(config)}
+        name = "int4g128" if config.warpgroup else PLAN_FORMATS[number % len(PLAN_FORMATS)]
+        asked = problem("bf16", format=name)
+        has = weight_constants(asked)
+        values = {
+            **vars(config),
+            "smem_bytes": skinny_smem_bytes(config, asked),
+            "group_size": has["packed_group_size"],
+            "has_zero_points": has["has_zero_points"],
+        }
         members = " ".join(f"static constexpr int {k} = {v};" for k, v in values.items())
+        members += f" struct Codes {{ static constexpr int bits = {has['code_bits']}; }};"
         text += f"struct C{number} {{ {members} }};\n"
         text += f'static_assert(humming::{plan}<C{number}>::bytes == C{number}::smem_bytes, "");\n'
     text += 'extern "C" __global__ void nothing() {}\n'
     source = KernelSource("skinny", text, "cuda", headers=headers_of(text, INCLUDE_DIR))
     compile_cubin(source, "sm_90")
     wrong = replace(configs[0], x_stages=configs[0].x_stages % 4 + 1)
-    assert skinny_smem_bytes(wrong) != skinny_smem_bytes(configs[0])
+    asked = problem("bf16")
+    assert skinny_smem_bytes(wrong, asked) != skinny_smem_bytes(configs[0], asked)
 
 
 def test_the_formula_of_shared_memory_is_the_mma_kernels_own():

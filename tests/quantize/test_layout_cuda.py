@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from humming.errors import LayoutError
-from humming.quantize import QuantizedTensor, pack, quantize, unpack
+from humming.quantize import QuantizedTensor, layout_cuda, pack, quantize, unpack
 from humming.spec.device import Device
 from humming.spec.layouts import CUDA_LAYOUT, LAYOUTS, layout_for
 
@@ -54,6 +54,53 @@ def test_each_code_and_scale_lies_where_a_fragment_of_m16n8k16_wants_it(data, n,
     assert p.scales[row // 16, column // 128, g, high_row] == q.scales[row, column // 128]
 
 
+def _random_codes(n: int, k: int, bits: int, signed: bool, seed: int) -> torch.Tensor:
+    low = -(1 << (bits - 1)) if signed else 0
+    dtype = torch.int8 if signed else torch.uint8
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(low, low + (1 << bits), (n, k), dtype=dtype, generator=generator)
+
+
+@pytest.mark.parametrize("bits", range(1, 9))
+@settings(max_examples=25, deadline=None)
+@given(n=st.integers(1, 70), k=st.integers(1, 400), signed=st.booleans())
+def test_codes_of_every_width_come_back(bits, n, k, signed):
+    codes = _random_codes(n, k, bits, signed, seed=n * 401 + k)
+    packed = layout_cuda.pack_codes(codes, bits)
+    assert packed.shape == (-(-n // 16), 2 * -(-k // 128), 32 * bits)
+    assert packed.dtype == torch.int32
+    assert packed.nbytes == 128 * bits * packed.shape[0] * packed.shape[1]
+    assert torch.equal(layout_cuda.unpack_codes(packed, n, k, bits, signed), codes)
+
+
+@pytest.mark.parametrize("bits", range(1, 9))
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), n=st.integers(1, 40), k=st.integers(1, 300), signed=st.booleans())
+def test_each_plane_has_its_bits_where_a_fragment_wants_them(bits, data, n, k, signed):
+    codes = _random_codes(n, k, bits, signed, seed=n)
+    packed = layout_cuda.pack_codes(codes, bits)
+    row, column = data.draw(st.integers(0, n - 1)), data.draw(st.integers(0, k - 1))
+    step, t, half = column % 64 // 16, column % 8 // 2, column % 2
+    register = row % 16 // 8 + 2 * (column % 16 // 8)
+    lane, field = 4 * (row % 8) + t, 4 * step + register
+    stored, first = 0, 0
+    for width in layout_cuda.PLANES[bits]:
+        word = field * width // 16
+        place = lane * width + word if width < 8 else word // 4 * 128 + lane * 4 + word % 4
+        found = int(packed[row // 16, column // 64, first + place])
+        stored = stored << width | found >> (16 * half + field * width % 16) & ((1 << width) - 1)
+        first += 32 * width
+    assert stored == int(codes[row, column]) + ((1 << (bits - 1)) if signed else 0)
+
+
+def test_a_large_weight_is_packed_in_parts(monkeypatch):
+    codes = _random_codes(100, 300, 5, True, seed=1)
+    whole = layout_cuda.pack_codes(codes, 5)
+    monkeypatch.setattr(layout_cuda, "_ELEMENTS_AT_ONCE", 16 * 384 * 2)
+    assert torch.equal(layout_cuda.pack_codes(codes, 5), whole)
+    assert torch.equal(layout_cuda.unpack_codes(whole, 100, 300, 5), codes)
+
+
 def test_shapes_and_padding():
     p = pack(random_quantized(17, 136, torch.bfloat16), CUDA_LAYOUT)
     assert (p.n, p.k, p.layout, p.scale_dtype) == (17, 136, CUDA_LAYOUT, torch.bfloat16)
@@ -89,5 +136,5 @@ def test_each_kind_of_device_has_its_layout():
     gpu = Device("cuda", "a GPU", "sm90", 1, compute_capability=(9, 0))
     assert layout_for(gpu, "int4g128") == CUDA_LAYOUT
     assert layout_for(Device("cpu", "a CPU", "x86_64", 1), "int4g128") == "cpu_n16k8"
-    assert layout_for(gpu, "int3g128") == CUDA_LAYOUT  # which then refuses it by name
+    assert layout_for(gpu, "int3g128") == CUDA_LAYOUT
     assert all(name == layout.name for name, layout in LAYOUTS.items())

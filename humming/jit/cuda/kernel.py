@@ -35,11 +35,14 @@ class CudaKernel(ABC):
     """
 
     name: str
+    takes_permutation = False
+    """Whether x may be gathered on its way in."""
 
     def __init__(self, compiled: CompiledKernel) -> None:
         static = compiled.source.static
         self.compiled = compiled
         self._dtype = TORCH_DTYPES[static["activation_dtype"]]
+        self._scale_dtype = TORCH_DTYPES[str(static["scale"]).lower()]
         self._smem_bytes = int(static.get("smem_bytes", 0))
         self._functions: dict[int, DeviceFunction] = {}
 
@@ -124,11 +127,12 @@ class CudaKernel(ABC):
                 f"out must be {dtype} [{x.shape[0]}, {n}] with contiguous rows, but got {_of(out)}"
             )
         codes, scales = packed.codes, packed.scales
-        if scales.dtype != dtype:
+        if scales.dtype != self._scale_dtype:
             raise LayoutError(
-                f"scales must have the activations' type {dtype}, but got {scales.dtype}; convert "
-                "the layer or its inputs"
+                f"scales must have the activations' type {self._scale_dtype}, but got "
+                f"{scales.dtype}; convert the layer or its inputs"
             )
+        self._check_parts(packed)
         if not (x.is_cuda and x.device == out.device == codes.device == scales.device):
             raise LayoutError(
                 f"x, out and the weight must be on one GPU, but got {x.device}, {out.device} and "
@@ -138,6 +142,22 @@ class CudaKernel(ABC):
             raise LayoutError("packed codes and scales must begin at a multiple of 16 bytes")
         if bias is not None and (tuple(bias.shape) != (n,) or bias.device != x.device):
             raise LayoutError(f"bias must be [{n}] on {x.device}, but got {_of(bias)}")
+
+    def _check_parts(self, packed: PackedOperand) -> None:
+        """What the kernel was compiled for is what the weight has."""
+        static = self.compiled.source.static
+        for name in ("zero_points", "row_scales"):
+            has = getattr(packed, name) is not None
+            if has != bool(static[f"has_{name}"]):
+                raise LayoutError(
+                    f"a weight of format '{static['format']}' must come "
+                    f"{'without' if has else 'with'} {name}; pack it with humming.quantize.pack"
+                )
+        if packed.permutation is not None and not self.takes_permutation:
+            raise LayoutError(
+                "this kernel was compiled without act-order, but the weight has a permutation; "
+                "compile it for a problem with act_order=True"
+            )
 
 
 def _of(tensor: torch.Tensor) -> str:

@@ -19,8 +19,8 @@ from humming.spec.config import DequantizeConfig, MmaConfig, SkinnyConfig
 from humming.spec.device import Device
 from humming.spec.legality import skinny_block_rows
 
-TILE_N, GROUP = 16, 128
-"""Rows of a tile and columns of a group of layout cuda_n16k64; see quantize/layout_cuda.py."""
+TILE_N = 16
+"""Rows of a tile of layout cuda_n16k64; see quantize/layout_cuda.py."""
 
 _GRID_Y_MOST = 65535
 _LOCK = threading.Lock()
@@ -35,7 +35,7 @@ class SkinnyKernel(CudaKernel):
     """
 
     name = "humming_skinny"
-    _TYPES = (POINTER,) * 5 + (INT,) * 3 + (LONG,) * 2
+    _TYPES = (POINTER,) * 8 + (INT,) * 3 + (LONG,) * 2
 
     def __init__(self, compiled: CompiledKernel) -> None:
         super().__init__(compiled)
@@ -43,6 +43,7 @@ class SkinnyKernel(CudaKernel):
         self._config = config
         self._rows = skinny_block_rows(config)
         self._dependent = bool(config.dependent_launch)
+        self._by_element = self.takes_permutation = bool(compiled.source.static["x_by_element"])
 
     def workspace_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
         """None: 0."""
@@ -58,7 +59,9 @@ class SkinnyKernel(CudaKernel):
         workspace: torch.Tensor | None,  # noqa: ARG002
     ) -> None:
         m, n, k, config = x.shape[0], packed.n, packed.k, self._config
-        if x.data_ptr() % ALIGNMENT or (m > 1 and x.stride(0) % (ALIGNMENT // 2)):
+        if not self._by_element and (
+            x.data_ptr() % ALIGNMENT or (m > 1 and x.stride(0) % (ALIGNMENT // 2))
+        ):
             x = x.new_empty((m, k)).copy_(x)  # rows are read 16 bytes at a time
         if bias is not None:
             bias = bias.to(torch.float32).contiguous()
@@ -69,7 +72,10 @@ class SkinnyKernel(CudaKernel):
                 x.data_ptr(),
                 packed.codes.data_ptr(),
                 packed.scales.data_ptr(),
-                0 if bias is None else bias.data_ptr(),
+                _address(packed.zero_points),
+                _address(packed.row_scales),
+                _address(packed.permutation),
+                _address(bias),
                 out.data_ptr(),
                 m,
                 n,
@@ -86,12 +92,14 @@ class SkinnyKernel(CudaKernel):
 class DequantizeKernel(CudaKernel):
     """A kernel of the family dequantize: panels of the weight to 16 bits, then torch's matmul.
 
-    The weights that torch multiplies are `code * scale` rounded once to x's dtype. The workspace
-    holds one panel. The bias is rounded to x's dtype, as torch adds no other.
+    The weights that torch multiplies are `(code - zero_point) * scale` rounded once to x's dtype.
+    The workspace holds one panel, its rows padded to 16 bytes. The bias is rounded to x's dtype, as
+    torch adds no other. With act-order x is gathered first.
     """
 
     name = "humming_dequantize"
-    _TYPES = (POINTER,) * 3 + (INT,) * 2
+    takes_permutation = True
+    _TYPES = (POINTER,) * 5 + (INT,) * 3
 
     def __init__(self, compiled: CompiledKernel) -> None:
         super().__init__(compiled)
@@ -101,7 +109,7 @@ class DequantizeKernel(CudaKernel):
 
     def workspace_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
         """One panel of the weight in 16 bits."""
-        return min(n, self._panel_n) * k * 2
+        return min(n, self._panel_n) * _pitch(k) * 2
 
     def _enqueue(
         self,
@@ -114,12 +122,14 @@ class DequantizeKernel(CudaKernel):
     ) -> None:
         n, k = packed.n, packed.k
         w = self._workspace(x, n, k, workspace)
+        if packed.permutation is not None:
+            x = x.index_select(1, packed.permutation)
         if bias is not None:
             bias = bias.to(self._dtype)
         for first in range(0, n, self._panel_n):
             rows = min(self._panel_n, n - first)
             self._dequantize(function, packed, first, rows, w)
-            panel, target = w[:rows].t(), out[:, first : first + rows]
+            panel, target = w[:rows, :k].t(), out[:, first : first + rows]
             if bias is None:
                 torch.mm(x, panel, out=target)
             else:
@@ -128,16 +138,16 @@ class DequantizeKernel(CudaKernel):
     def _workspace(
         self, x: torch.Tensor, n: int, k: int, workspace: torch.Tensor | None
     ) -> torch.Tensor:
-        """The scratch memory as [rows of a panel, k] of x's dtype."""
+        """The scratch memory as [rows of a panel, pitch] of x's dtype."""
         rows, needed = min(n, self._panel_n), self.workspace_bytes(x.shape[0], n, k)
         if workspace is None:
-            return x.new_empty((rows, k))
+            return x.new_empty((rows, _pitch(k)))
         if workspace.nbytes < needed or workspace.data_ptr() % ALIGNMENT:
             raise LaunchError(
                 f"the workspace must have {needed} bytes from a multiple of {ALIGNMENT} on, but "
                 f"got {workspace.nbytes} bytes"
             )
-        return workspace.view(torch.uint8).view(-1)[:needed].view(self._dtype).view(rows, k)
+        return workspace.view(torch.uint8).view(-1)[:needed].view(self._dtype).view(rows, -1)
 
     def _dequantize(
         self,
@@ -148,21 +158,38 @@ class DequantizeKernel(CudaKernel):
         w: torch.Tensor,
     ) -> None:
         """Rows [first, first + rows) of the weight into the first `rows` of `w`."""
-        groups = -(-packed.k // GROUP)
-        tile = first // TILE_N * groups
+        tile = first // TILE_N
+        k_tiles = packed.codes.shape[1]
         tiles_of_block = self._config.warps * self._config.unroll
         function.launch(
-            (-(-2 * groups // tiles_of_block), -(-rows // TILE_N)),
+            (-(-k_tiles // tiles_of_block), -(-rows // TILE_N)),
             self._config.warps * 32,
             (
-                packed.codes.data_ptr() + tile * (TILE_N * GROUP // 2),
-                packed.scales.data_ptr() + tile * (TILE_N * 2),
+                _from_row_tile(packed.codes, tile),
+                _from_row_tile(packed.scales, tile),
+                _from_row_tile(packed.zero_points, tile),
+                _from_row_tile(packed.row_scales, first),
                 w.data_ptr(),
                 rows,
                 packed.k,
+                w.stride(0),
             ),
             self._TYPES,
         )
+
+
+def _pitch(k: int) -> int:
+    """Elements of a row of dequantized weights: k, so that each row begins at 16 whole bytes."""
+    return -(-k // 8) * 8
+
+
+def _address(tensor: torch.Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def _from_row_tile(tensor: torch.Tensor | None, index: int) -> int:
+    """The address of `tensor[index]`, or 0 where there is no tensor."""
+    return 0 if tensor is None else tensor.data_ptr() + index * tensor.stride(0) * tensor.itemsize
 
 
 _CLASSES: dict[str, type[CudaKernel]] = {

@@ -12,6 +12,7 @@ from typing import Any
 import jinja2
 
 from humming.errors import FormatError, LegalityError
+from humming.jit.cuda.weight_constants import CXX_TYPES, weight_constants
 from humming.jit.source import KERNELS_DIR, KernelSource, headers_of
 from humming.spec.config import (
     CpuConfig,
@@ -20,12 +21,12 @@ from humming.spec.config import (
     SkinnyConfig,
     config_to_dict,
 )
+from humming.spec.layouts import CUDA_LAYOUT, LAYOUTS
 from humming.spec.legality import mma_smem_bytes, skinny_smem_bytes
-from humming.spec.legality.cuda import FORMATS
+from humming.spec.legality.skinny import x_by_element
 from humming.spec.problem import Problem
 
 INCLUDE_DIR = KERNELS_DIR / "cuda" / "include"
-_ACTIVATIONS = {"bf16": "Bf16", "fp16": "Fp16"}
 
 
 def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
@@ -35,13 +36,14 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
     Raises FormatError where the layout lacks the format, LegalityError for another activation or a
     config of another kind of device.
     """
-    if problem.format not in FORMATS:
+    if problem.quant.activation is not None or not LAYOUTS[CUDA_LAYOUT].holds(problem.format):
         raise FormatError(
-            f"family '{config.family}' renders {', '.join(FORMATS)}, but got '{problem.format}'"
+            f"family '{config.family}' renders {LAYOUTS[CUDA_LAYOUT].holds_what} and no quantized "
+            f"activations, but got '{problem.format}'"
         )
-    if isinstance(config, CpuConfig) or problem.activation_dtype not in _ACTIVATIONS:
+    if isinstance(config, CpuConfig) or problem.activation_dtype not in CXX_TYPES:
         raise LegalityError(
-            f"CUDA kernels take {' or '.join(_ACTIVATIONS)} activations and configs of CUDA "
+            f"CUDA kernels take {' or '.join(CXX_TYPES)} activations and configs of CUDA "
             f"families, but got {problem.activation_dtype} and family '{config.family}'"
         )
     static: dict[str, Any] = {
@@ -49,13 +51,15 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
         "format": problem.format,
         "activation_dtype": problem.activation_dtype,
         "output_dtype": problem.output_dtype,
+        **weight_constants(problem),
     }
-    picks = {"activation": _ACTIVATIONS[problem.activation_dtype]}
+    picks: dict[str, Any] = {"activation": CXX_TYPES[problem.activation_dtype]}
     if isinstance(config, MmaConfig):
         static["smem_bytes"] = mma_smem_bytes(config)
         static |= {"group_size": 128, "tile_bytes": 512}
     elif isinstance(config, SkinnyConfig):
-        static["smem_bytes"] = skinny_smem_bytes(config)
+        static["smem_bytes"] = skinny_smem_bytes(config, problem)
+        static["x_by_element"] = int(x_by_element(problem))
         picks |= {
             "plan": "WarpgroupPlan" if config.warpgroup else "SkinnyPlan",
             "plan_header": "warpgroup_plan" if config.warpgroup else "skinny_plan",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from humming.spec.device import Device
-from humming.spec.layouts import CUDA_LAYOUT
+from humming.spec.layouts import CUDA_LAYOUT, LAYOUTS
 from humming.spec.legality.rule import Rule, problem_rule
 from humming.spec.problem import Problem
 
@@ -64,34 +64,10 @@ _SHARED: tuple[tuple[str, _Holds, _Says, bool], ...] = (
         False,
     ),
     (
-        "format",
-        lambda p, d: p.format in FORMATS,
-        lambda f, p, d: (
-            f"family '{f}' runs {', '.join(FORMATS)}, but got format '{p.format}'; "
-            f"use --format {FORMATS[0]}"
-        ),
-        False,
-    ),
-    (
         "layout",
         lambda p, d: p.layout == CUDA_LAYOUT,
         lambda f, p, d: (
             f"family '{f}' reads layout '{CUDA_LAYOUT}', but got '{p.layout}'; repack the layer"
-        ),
-        False,
-    ),
-    (
-        "no_act_order",
-        lambda p, d: not p.act_order,
-        lambda f, p, d: f"family '{f}' has no act-order; quantize without it",
-        False,
-    ),
-    (
-        "k_multiple",
-        lambda p, d: p.k % K_MULTIPLE == 0,
-        lambda f, p, d: (
-            f"`k % {K_MULTIPLE} == 0` must hold, but got k={p.k}; "
-            f"pad k to {-(-p.k // K_MULTIPLE) * K_MULTIPLE}"
         ),
         False,
     ),
@@ -117,14 +93,57 @@ _SHARED: tuple[tuple[str, _Holds, _Says, bool], ...] = (
 """What follows the family's name, whether it holds, what is said (to a family), whether static."""
 
 
-def problem_rules(family: str) -> tuple[Rule, ...]:
-    """The rules of scope "problem" that all CUDA families share, under `family`'s name."""
+_NARROW: tuple[tuple[str, _Holds, _Says, bool], ...] = (
+    (
+        "format",
+        lambda p, d: p.format in FORMATS,
+        lambda f, p, d: (
+            f"family '{f}' runs {', '.join(FORMATS)}, but got format '{p.format}'; "
+            f"use --format {FORMATS[0]}"
+        ),
+        False,
+    ),
+    (
+        "no_act_order",
+        lambda p, d: not p.act_order,
+        lambda f, p, d: f"family '{f}' has no act-order; quantize without it",
+        False,
+    ),
+    (
+        "k_multiple",
+        lambda p, d: p.k % K_MULTIPLE == 0,
+        lambda f, p, d: (
+            f"`k % {K_MULTIPLE} == 0` must hold, but got k={p.k}; "
+            f"pad k to {-(-p.k // K_MULTIPLE) * K_MULTIPLE}"
+        ),
+        False,
+    ),
+)
+"""More of the same, for families that run a part of the formats and shapes."""
+
+_WIDE: tuple[tuple[str, _Holds, _Says, bool], ...] = (
+    (
+        "format",
+        lambda p, d: p.quant.activation is None and LAYOUTS[CUDA_LAYOUT].holds(p.format),
+        lambda f, p, d: (
+            f"family '{f}' runs {LAYOUTS[CUDA_LAYOUT].holds_what} with bf16 or fp16 activations, "
+            f"but got format '{p.format}'; name the weight's part of it, without the activation's"
+        ),
+        False,
+    ),
+)
+"""More of the same, for families that run every weight format that the layout holds."""
+
+
+def problem_rules(family: str, every_format: bool = False) -> tuple[Rule, ...]:
+    """The rules of scope "problem" that CUDA families share, under `family`'s name;
+    `every_format`: it runs every weight format of the layout, any k, and act-order."""
 
     def rule(name: str, holds: _Holds, says: _Says, static: bool) -> Rule:
         sentence = partial(says, family)
         return problem_rule(family, f"{family}_{name}", holds, sentence, static)
 
-    return tuple(rule(*shared) for shared in _SHARED)
+    return tuple(rule(*shared) for shared in (*_SHARED, *(_WIDE if every_format else _NARROW)))
 
 
 def _dotted(capability: tuple[int, int]) -> str:

@@ -18,7 +18,7 @@ def _rule(
 
 
 RULES: tuple[Rule, ...] = (
-    *problem_rules("dequantize"),
+    *problem_rules("dequantize", every_format=True),
     _rule(
         "dequantize_warps_range",
         lambda c, p, d: 1 <= c.warps <= WARPS_MOST,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from humming.spec.config import SkinnyConfig
+from humming.spec.layouts import cuda_group_size
 from humming.spec.legality.cuda import (
     GRID_Y_MOST,
     blocks_fit,
@@ -12,13 +13,27 @@ from humming.spec.legality.cuda import (
     problem_rules,
     smem_per_block,
 )
-from humming.spec.legality.rule import Rule, config_rule
+from humming.spec.legality.rule import Rule, config_rule, problem_rule
+from humming.spec.problem import Problem
 
 BLOCK_M_MOST = 32
 TILES_N_MOST = 16
 SPLIT_K_MOST = 8
 STAGES_MOST = 32
 X_STAGES_MOST = 4
+GROUP_SIZES = (0, 16, 32, 64, 128)
+"""Packed groups that kernels step by; 0 = rows alone have scales."""
+
+
+def x_by_element(problem: Problem) -> bool:
+    """Whether x is read one number at a time: gathered by act-order, or of rows of any length."""
+    return problem.act_order or problem.k % 8 != 0
+
+
+def _warpgroup_takes(problem: Problem) -> bool:
+    weight = problem.quant.weight
+    is_int4 = weight.dtype.name == "int4" and cuda_group_size(weight) == 128
+    return is_int4 and not x_by_element(problem)
 
 
 def skinny_block_rows(config: SkinnyConfig) -> int:
@@ -26,10 +41,13 @@ def skinny_block_rows(config: SkinnyConfig) -> int:
     return (64 if config.warpgroup else 16) * config.tiles_n
 
 
-def skinny_smem_bytes(config: SkinnyConfig) -> int:
+def skinny_smem_bytes(config: SkinnyConfig, problem: Problem) -> int:
     """Bytes of shared memory of a block: what the kernel's plan adds up to, and asserts."""
-    ring = max(config.num_stages, 0) * config.stage_tiles * 1024
-    scales = config.tiles_n * 32
+    weight = problem.quant.weight
+    ring = max(config.num_stages, 0) * config.stage_tiles * 256 * weight.dtype.bits
+    size = cuda_group_size(weight)
+    groups = 128 // size if size else 0  # of 128 columns
+    scales = config.tiles_n * groups * 32 * (2 if weight.zero_point else 1)
     if config.warpgroup:
         ways, columns = config.warps // 4, -(-config.block_m // 8)
         barriers = config.warps * config.num_stages * 8 + ways * config.x_stages * 16
@@ -79,7 +97,34 @@ def _needs(name: str, asks: Callable[..., bool], least: tuple[int, int], what: s
 
 
 RULES: tuple[Rule, ...] = (
-    *problem_rules("skinny"),
+    *problem_rules("skinny", every_format=True),
+    problem_rule(
+        "skinny",
+        "skinny_group_size",
+        lambda p, d: cuda_group_size(p.quant.weight) in GROUP_SIZES,
+        lambda p, d: (
+            f"family 'skinny' takes groups of a multiple of 16, but got format '{p.format}'; the "
+            "family dequantize takes it"
+        ),
+    ),
+    problem_rule(
+        "skinny",
+        "skinny_float_zero_points",
+        lambda p, d: p.quant.weight.zero_point != "float" or cuda_group_size(p.quant.weight) >= 64,
+        lambda p, d: (
+            "family 'skinny' takes float zero points of groups of a multiple of 64, but got format "
+            f"'{p.format}'; the family dequantize takes it"
+        ),
+    ),
+    problem_rule(
+        "skinny",
+        "skinny_exponents",
+        lambda p, d: p.activation_dtype != "fp16" or p.quant.weight.dtype.exponent_bits <= 5,
+        lambda p, d: (
+            f"fp16 has 5 exponent bits, but codes of format '{p.format}' have "
+            f"{p.quant.weight.dtype.exponent_bits}; use bf16, or the family dequantize"
+        ),
+    ),
     _range("block_m", 1, BLOCK_M_MOST),
     _range("tiles_n", 1, TILES_N_MOST),
     _range("warps", 1, 32),
@@ -124,23 +169,32 @@ RULES: tuple[Rule, ...] = (
         ),
         static=True,
     ),
+    _rule(
+        "skinny_warpgroup_weights",
+        lambda c, p, d: not c.warpgroup or _warpgroup_takes(p),
+        lambda c, p, d: (
+            "warpgroup products take signed codes of 4 bits in groups of a multiple of 128, "
+            f"`k % 8 == 0` and no act-order, but got format '{p.format}', k={p.k}, "
+            f"act_order={p.act_order}"
+        ),
+    ),
     _needs("skinny_ring_device", lambda c: c.num_stages > 0, (8, 0), "a ring of weight stages"),
     _needs("skinny_cluster_device", lambda c: c.split_k > 1, (9, 0), "split_k over a cluster"),
     _needs("skinny_dependent_device", lambda c: c.dependent_launch, (9, 0), "a dependent launch"),
     _rule(
         "skinny_smem_fits",
-        lambda c, p, d: skinny_smem_bytes(c) <= smem_per_block(d),
+        lambda c, p, d: skinny_smem_bytes(c, p) <= smem_per_block(d),
         lambda c, p, d: (
             f"`smem_bytes <= {smem_per_block(d)}` must hold on '{d.name}', but got "
-            f"{skinny_smem_bytes(c)}"
+            f"{skinny_smem_bytes(c, p)}"
         ),
     ),
     _rule(
         "skinny_blocks_per_sm_fit",
-        lambda c, p, d: blocks_fit(d, c.blocks_per_sm, c.warps * 32, skinny_smem_bytes(c)),
+        lambda c, p, d: blocks_fit(d, c.blocks_per_sm, c.warps * 32, skinny_smem_bytes(c, p)),
         lambda c, p, d: (
-            f"{c.blocks_per_sm} blocks of {c.warps * 32} threads and {skinny_smem_bytes(c)} bytes "
-            f"must fit one multiprocessor of '{d.name}'; lower blocks_per_sm"
+            f"{c.blocks_per_sm} blocks of {c.warps * 32} threads and {skinny_smem_bytes(c, p)} "
+            f"bytes must fit one multiprocessor of '{d.name}'; lower blocks_per_sm"
         ),
     ),
     _rule(

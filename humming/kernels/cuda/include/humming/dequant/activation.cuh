@@ -9,13 +9,20 @@
 
 namespace humming {
 
+// Of both types, twice: a product plus this keeps its sign.
+constexpr u32 negative_zero = 0x80008000u;
+
 struct Bf16 {
   static constexpr int least_arch = 800;
+  static constexpr int mantissa_bits = 7, exponent_bits = 8, exponent_bias = 127;
   static __device__ __forceinline__ float widen(u16 v) {
     return __uint_as_float(static_cast<u32>(v) << 16);
   }
   static __device__ __forceinline__ u32 pack(float low, float high) {
     return ptx::pack_bf16x2(high, low);
+  }
+  static __device__ __forceinline__ u32 fma(u32 a, u32 b, u32 c) {
+    return ptx::fma_bf16x2(a, b, c);
   }
   static __device__ __forceinline__ void warp_multiply(float (&d)[4], const u32 (&a)[4],
                                                        const u32 (&b)[2]) {
@@ -43,10 +50,12 @@ struct Bf16 {
 
 struct Fp16 {
   static constexpr int least_arch = 750;
+  static constexpr int mantissa_bits = 10, exponent_bits = 5, exponent_bias = 15;
   static __device__ __forceinline__ float widen(u16 v) { return ptx::widen_f16(v); }
   static __device__ __forceinline__ u32 pack(float low, float high) {
     return static_cast<u32>(ptx::round_f16(low)) | static_cast<u32>(ptx::round_f16(high)) << 16;
   }
+  static __device__ __forceinline__ u32 fma(u32 a, u32 b, u32 c) { return ptx::fma_f16x2(a, b, c); }
   static __device__ __forceinline__ void warp_multiply(float (&d)[4], const u32 (&a)[4],
                                                        const u32 (&b)[2]) {
 #if __CUDA_ARCH__ >= 800

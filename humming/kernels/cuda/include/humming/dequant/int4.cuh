@@ -16,12 +16,10 @@ namespace humming {
 template <class Activation>
 struct Int4;
 
-// Of both types, twice: a product plus this keeps its sign.
-constexpr u32 negative_zero = 0x80008000u;
-
 template <>
 struct Int4<Bf16> {
   static constexpr u32 negative_bias = 0xC308C308u;  // -136: 2^7 and the code's own offset of 8
+  static constexpr int bias = 136;
 
   static __device__ __forceinline__ void raw(u32 (&a)[4], u32 word) {
     constexpr u32 mask = 0x000F000Fu, base = 0x43004300u;
@@ -47,6 +45,7 @@ struct Int4<Bf16> {
 template <>
 struct Int4<Fp16> {
   static constexpr u32 negative_bias = 0xD480D480u;  // -72: 2^6 and the code's own offset of 8
+  static constexpr int bias = 72;
 
   static __device__ __forceinline__ void raw(u32 (&a)[4], u32 word) {
     constexpr u32 mask = 0x00F000F0u, base = 0x54005400u;

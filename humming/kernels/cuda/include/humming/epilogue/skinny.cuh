@@ -12,7 +12,8 @@ namespace humming {
 
 // Where a block's sums go: its first row of w, and the rows of x that it has.
 struct SkinnyOutput {
-  u16* out;           // of the block's first row of x
+  u16* out;  // of the block's first row of x
+  const float* row_scales;
   const float* bias;  // or null
   int rows_of_x, n, first_row;
   i64 row_stride;
@@ -24,6 +25,10 @@ __device__ __forceinline__ void store_pair(float2 v, int pair, const SkinnyOutpu
   int column = pair / row_pairs, row = output.first_row + pair % row_pairs * 2;
   if (column >= output.rows_of_x || row >= output.n) return;
   const bool both = row + 1 < output.n;
+  if constexpr (Config::has_row_scales) {  // padded to whole row tiles
+    v.x *= ptx::load_global_f32(output.row_scales + row);
+    v.y *= ptx::load_global_f32(output.row_scales + row + 1);
+  }
   if (output.bias != nullptr) {
     v.x += ptx::load_global_f32(output.bias + row);
     if (both) v.y += ptx::load_global_f32(output.bias + row + 1);
@@ -44,6 +49,7 @@ __device__ __forceinline__ void block_finish(const Partials<Config>& partials, i
   using Plan = typename Config::template Plan<Config>;
   constexpr int threads = Config::warps * 32;
   const SkinnyOutput output = {static_cast<u16*>(call.out) + rows.first * call.out_row_stride,
+                               call.row_scales,
                                call.bias,
                                rows.count,
                                call.n,

@@ -1,11 +1,11 @@
-// The order of a skinny warp's steps: fragments of x once a group, then every row tile against
-//   them, then the scale.
+// The order of a skinny warp's steps: fragments of x once a unit, then every row tile against
+//   them, then the scale of each group.
 // Run by a whole converged warp.
 // Reads -> writes: weight pieces, x and scales through memory/ -> fp32 accumulator fragments.
-// Source: own. The bias that raw codes carry is taken away by one more product with x, shared by
-//   all row tiles of the group.
+// Source: own. The bias that raw codes carry, and zero points, are taken away by one more product
+//   with x, shared by all row tiles of the group.
 #pragma once
-#include "humming/dequant/int4.cuh"
+#include "humming/dequant/skinny_codes.cuh"
 #include "humming/memory/skinny_operands.cuh"
 
 namespace humming {
@@ -19,9 +19,10 @@ __device__ __forceinline__ void warp_skinny_unit(SkinnySums<Config>& sums, Weigh
                                                  const u32 (&bias_fragment)[4], int u) {
   using Plan = SkinnyPlan<Config>;
   using Activation = typename Config::Activation;
-  using Codes = Int4<Activation>;
+  using Codes = SkinnyCodes<Config>;
   constexpr int chains =
       Plan::columns == 1 ? 2 : 1;  // one column alone leaves the tensor core waiting for itself
+  constexpr int steps = 8 / Codes::sums_of_unit;  // k steps whose products are summed, then scaled
 
   u32 b[Plan::columns][8][2];
   operands.acquire(u);
@@ -30,47 +31,48 @@ __device__ __forceinline__ void warp_skinny_unit(SkinnySums<Config>& sums, Weigh
   operands.issue_scales(u + Config::x_stages);
   operands.issue_x(u + Config::x_stages);
 
-  float bias[Plan::columns][4] = {};
-  if constexpr (!Config::exact_codes) {
+  float bias[Codes::biases][Plan::columns][4] = {};
+  if constexpr (Codes::has_bias) {
 #pragma unroll
     for (int s = 0; s < 8; ++s)
 #pragma unroll
       for (int c = 0; c < Plan::columns; ++c)
-        Activation::warp_multiply(bias[c], bias_fragment, b[c][s]);
+        Activation::warp_multiply(bias[s / steps][c], bias_fragment, b[c][s]);
   }
 
 #pragma unroll
   for (int t = 0; t < Config::tiles_n; ++t) {
     if (t % Plan::stage_tiles == 0) weights.open(t);
-    float product[chains][Plan::columns][4] = {};
 #pragma unroll
-    for (int c = 0; c < Plan::columns; ++c)
+    for (int g = 0; g < Codes::sums_of_unit; ++g) {
+      float product[chains][Plan::columns][4] = {};
+      if constexpr (Codes::raw) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) product[0][c][i] = bias[c][i];
+        for (int c = 0; c < Plan::columns; ++c)
 #pragma unroll
-    for (int s = 0; s < 8; ++s) {
-      u32 a[4];
-      if constexpr (Config::exact_codes) {
-        Codes::exact(a, weights.word(t, s));
-      } else {
-        Codes::raw(a, weights.word(t, s));
+          for (int i = 0; i < 4; ++i) product[0][c][i] = bias[g][c][i];
       }
+      typename Codes::Factors of_step;
+#pragma unroll
+      for (int s = g * steps; s < (g + 1) * steps; ++s) {
+        u32 a[4];
+        if (Codes::begins_group(s)) of_step.load(operands, u, t, Codes::group_of(s));
+        Codes::fragment(a, weights.codes_of(t, s / 4).word, s % 4, of_step);
+#pragma unroll
+        for (int c = 0; c < Plan::columns; ++c)
+          Activation::warp_multiply(product[s % chains][c], a, b[c][s]);
+      }
+      if (g == Codes::sums_of_unit - 1) weights.close(t);
+      typename Codes::Scales scales(operands, u, t, g);
 #pragma unroll
       for (int c = 0; c < Plan::columns; ++c)
-        Activation::warp_multiply(product[s % chains][c], a, b[c][s]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float value = product[0][c][i];
+          if constexpr (chains == 2) value += product[1][c][i];
+          scales.add(sums[t][c][i], value, bias[Codes::has_bias ? g : 0][c][i], i);
+        }
     }
-    weights.close(t);
-    u32 pair = operands.scale_pair(u, t);
-    float low = Activation::widen(static_cast<u16>(pair)),
-          high = Activation::widen(static_cast<u16>(pair >> 16));
-#pragma unroll
-    for (int c = 0; c < Plan::columns; ++c)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float value = product[0][c][i];
-        if constexpr (chains == 2) value += product[1][c][i];
-        sums[t][c][i] += value * (i < 2 ? low : high);
-      }
   }
 }
 

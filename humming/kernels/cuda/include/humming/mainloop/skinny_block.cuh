@@ -42,10 +42,9 @@ __device__ __forceinline__ void block_skinny(u32 shared, const SkinnyCall& call)
   }
 
   SkinnySums<Config> sums = {};
-  using Codes = Int4<typename Config::Activation>;
   // m >= 0, which the compiler does not know: the fragment stays in registers instead of being made
   // again for every group.
-  const u32 bias = Codes::negative_bias + (call.m >> 31);
+  const u32 bias = SkinnyCodes<Config>::bias_register() + (call.m >> 31);
   const u32 bias_fragment[4] = {bias, bias, bias, bias};
 #pragma unroll 1
   for (int u = 0; u < share.units; ++u)

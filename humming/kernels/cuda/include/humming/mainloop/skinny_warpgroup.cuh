@@ -60,7 +60,7 @@ __device__ __forceinline__ void group_skinny_unit(GroupSums<Config>& sums, Weigh
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
-        for (int s = 0; s < 4; ++s) Codes::raw(a[half][s], weights.word(t, half * 4 + s));
+        for (int s = 0; s < 4; ++s) Codes::raw(a[half][s], weights.codes_of(t, half).word[s]);
         if (half == 0) {
 #pragma unroll
           for (int c = 0; c < columns; ++c)

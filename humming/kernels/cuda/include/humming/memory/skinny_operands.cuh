@@ -1,5 +1,5 @@
-// One warp's rings of x (a slot: one group, 128 k, of every row) and of scales (a slot: one group
-//   of every row tile of the block).
+// One warp's rings of x (a slot: one unit, 128 k, of every row) and of scales (a slot: one unit's
+//   groups of every row tile of the block).
 // Run by a whole converged warp; no other warp sees the ring.
 // Reads -> writes: x [m, k] and packed scales in global memory -> shared memory (rows padded by 16
 //   bytes) -> B fragments.
@@ -19,8 +19,11 @@ struct Operands {
   using Plan = SkinnyPlan<Config>;
   static constexpr int chunks = Plan::unit_k / 8;  // of 16 bytes
 
-  const char* x;                       // this lane's part of its first row
-  const char* scales;                  // this lane's part
+  const char* x;       // this lane's part of its first row; all, by element
+  const char* scales;  // this lane's part; of the first row tile, if more than one
+  i64 zeros_offset;    // from scales to zero points
+  const int* permutation;
+  int row_tile_bytes, last_tile;       // of scales
   int m, k, group, group_step, units;  // group: of the x to be copied next
   i64 two_rows_bytes;
   int rows_left;    // of this lane, two apart (cp.async)
@@ -37,16 +40,27 @@ struct Operands {
         two_rows_bytes(call.x_row_stride * 4),
         rows_left(rows.count - lane_ / chunks),
         lane_target(lane_ / chunks * Plan::x_row_bytes + lane_ % chunks * 16),
+        zeros_offset(static_cast<const char*>(call.zero_points) -
+                     static_cast<const char*>(call.scales)),
+        permutation(call.permutation),
+        row_tile_bytes(share.groups * Plan::groups * 32),
+        last_tile(share.row_tiles - 1),
         ring(shared + Plan::operand_rings + warp * Plan::operand_ring_bytes),
         barriers(shared + (warp * Plan::warp_barriers + Plan::weight_stages) * 8),
         lane(lane_) {
     int row = lane / chunks, chunk = lane % chunks;
-    x = static_cast<const char*>(call.x) + (rows.first + row) * call.x_row_stride * 2 +
-        (static_cast<i64>(share.first_group) * Plan::unit_k + chunk * 8) * 2;
-    int tile = min(static_cast<int>(lane / 2), share.row_tiles - 1), half = lane % 2;
-    scales = static_cast<const char*>(call.scales) +
-             (static_cast<i64>(share.row_tile + tile) * share.groups + share.first_group) * 32 +
-             half * 16;
+    x = static_cast<const char*>(call.x) + (rows.first + row) * call.x_row_stride * 2;
+    if constexpr (!Config::x_by_element)
+      x += (static_cast<i64>(share.first_group) * Plan::unit_k + chunk * 8) * 2;
+    scales = static_cast<const char*>(call.scales);
+    if constexpr (Plan::groups == 1) {
+      int tile = min(static_cast<int>(lane / 2), share.row_tiles - 1), half = lane % 2;
+      scales += (static_cast<i64>(share.row_tile + tile) * share.groups + share.first_group) * 32 +
+                half * 16;
+    } else {
+      scales += (static_cast<i64>(share.row_tile) * share.groups + share.first_group) *
+                (Plan::groups * 32);
+    }
 #if __CUDA_ARCH__ >= 800
     if (lane == 0) {
 #pragma unroll
@@ -79,34 +93,88 @@ struct Operands {
   // Scales and x of a unit go to one slot and one barrier; scales first, as they do not wait for
   // the kernel before.
   __device__ __forceinline__ void issue_scales(int u) {
-    if (u >= units) return;
-    u32 target = scale_slot(u);
-    if (lane < Config::tiles_n * 2) copy_chunk(target + lane * 16, scales, 16);
-    scales += group_step * 32;
+    if constexpr (Plan::groups > 0) {
+      if (u >= units) return;
+      u32 target = scale_slot(u);
+      if constexpr (Plan::groups == 1) {
+        if (lane < Config::tiles_n * 2) copy_pairs(target + lane * 16, scales);
+      } else {
+        constexpr int chunks_of_tile = Plan::groups * 2, all = Config::tiles_n * chunks_of_tile;
+#pragma unroll
+        for (int c = 0; c < all; c += 32) {
+          const int own = c + static_cast<int>(lane);
+          const int tile = min(own / chunks_of_tile, last_tile);
+          if (own < all)
+            copy_pairs(target + own * 16, scales + static_cast<i64>(tile) * row_tile_bytes +
+                                              own % chunks_of_tile * 16);
+        }
+      }
+      scales += group_step * (Plan::groups * 32);
+    }
+  }
+
+  // 16 bytes of scales, and of zero points where there are some.
+  __device__ __forceinline__ void copy_pairs(u32 target, const char* source) const {
+    copy_chunk(target, source, 16);
+    if constexpr (Config::has_zero_points)
+      copy_chunk(target + Plan::zeros, source + zeros_offset, 16);
   }
 
   __device__ __forceinline__ void issue_x(int u) {
     if (u >= units) return;
     u32 target = slot(u);
     const char* source = x;
-    u32 bytes = group * Plan::unit_k + static_cast<int>(lane % chunks) * 8 < k ? 16 : 0;
-    target += lane_target;
+    if constexpr (Config::x_by_element) {
+      issue_elements(target + lane_target);
+    } else {
+      u32 bytes = group * Plan::unit_k + static_cast<int>(lane % chunks) * 8 < k ? 16 : 0;
+      target += lane_target;
 #pragma unroll
-    for (int r = 0; r < Config::block_m; r += 2) {
-      if (r < rows_left) copy_chunk(target + r * Plan::x_row_bytes, source, bytes);
-      source += two_rows_bytes;
+      for (int r = 0; r < Config::block_m; r += 2) {
+        if (r < rows_left) copy_chunk(target + r * Plan::x_row_bytes, source, bytes);
+        source += two_rows_bytes;
+      }
+      x += static_cast<i64>(group_step) * (Plan::unit_k * 2);
     }
 #if __CUDA_ARCH__ >= 800
     ptx::cp_async_arrive(barrier(u));
 #endif
     group += group_step;
-    x += static_cast<i64>(group_step) * (Plan::unit_k * 2);
+  }
+
+  // Eight numbers at a time, from wherever they are: by the permutation, at 2 whole bytes.
+  __device__ __forceinline__ void issue_elements(u32 target) const {
+    const int column = group * Plan::unit_k + static_cast<int>(lane % chunks) * 8;
+    int place[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      place[j] = column + j < k ? column + j : -1;
+      if (permutation != nullptr && place[j] >= 0)
+        place[j] = static_cast<int>(ptx::load_global_u32(permutation + place[j]));
+    }
+    const char* row = x;
+#pragma unroll 4
+    for (int r = 0; r < Config::block_m; r += 2) {
+      if (r < rows_left) {
+        Words4 v = {};
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          if (place[j] >= 0)
+            v.word[j / 2] |= static_cast<u32>(ptx::load_global_u16(row + place[j] * 2ll))
+                             << j % 2 * 16;
+        }
+        ptx::store_shared_words4(target + r * Plan::x_row_bytes, v);
+      }
+      row += two_rows_bytes;
+    }
   }
 
   __device__ __forceinline__ void acquire(int u) {
     wait_full(barrier(u), u / Config::x_stages & 1);
 #if __CUDA_ARCH__ < 800
     __syncwarp();  // the copies were plain stores of all lanes
+#else
+    if constexpr (Config::x_by_element) __syncwarp();
 #endif
   }
 
@@ -123,9 +191,14 @@ struct Operands {
     }
   }
 
-  // The scales of rows g (low half) and g + 8 (high half) of row tile `t`, g = lane / 4.
-  __device__ __forceinline__ u32 scale_pair(int u, int t) const {
-    return ptx::load_shared_u32(scale_slot(u) + t * 32 + lane / 4 * 4);
+  // The scales of rows g (low half) and g + 8 (high half) of row tile `t`, g = lane / 4, in group
+  // `group` of the unit.
+  __device__ __forceinline__ u32 scale_pair(int u, int t, int group) const {
+    return ptx::load_shared_u32(scale_slot(u) + (t * Plan::groups + group) * 32 + lane / 4 * 4);
+  }
+  __device__ __forceinline__ u32 zero_pair(int u, int t, int group) const {
+    return ptx::load_shared_u32(scale_slot(u) + Plan::zeros + (t * Plan::groups + group) * 32 +
+                                lane / 4 * 4);
   }
 };
 

@@ -12,9 +12,10 @@ namespace humming {
 template <class Config>
 struct SkinnyPlan {
   static constexpr int ways = Config::warps;  // warps of the block, which share k
-  static constexpr int unit_k =
-      128;  // one group: two 16x64 tiles, 1024 contiguous bytes a row tile
-  static constexpr int piece_bytes = 1024;
+  static constexpr int unit_k = 128;  // two 16x64 tiles, a piece of contiguous bytes a row tile
+  static constexpr int bits = Config::Codes::bits;
+  static constexpr int piece_bytes = 256 * bits;
+  static constexpr int groups = Config::group_size ? unit_k / Config::group_size : 0;  // of a unit
   static constexpr int columns =
       (Config::block_m + 7) / 8;  // n8 columns of the product: 8 rows of x each
   static constexpr int block_rows = 16 * Config::tiles_n;
@@ -27,7 +28,8 @@ struct SkinnyPlan {
   static constexpr int x_row_bytes =
       unit_k * 2 + 16;  // padded: the eight rows of an ldmatrix fall on different banks
   static constexpr int x_slot_bytes = Config::block_m * x_row_bytes;
-  static constexpr int scale_slot_bytes = Config::tiles_n * 32;
+  static constexpr int zeros = Config::tiles_n * groups * 32;  // in a slot, after the scales
+  static constexpr int scale_slot_bytes = zeros * (1 + Config::has_zero_points);
   static constexpr int scale_stages =
       Config::x_stages + 1;  // x leaves for registers at once, scales are read to a unit's end
 

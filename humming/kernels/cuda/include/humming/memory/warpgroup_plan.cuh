@@ -13,7 +13,8 @@ template <class Config>
 struct WarpgroupPlan {
   static constexpr int ways = Config::warps / 4;  // warpgroups of the block, which share k
   static constexpr int unit_k = 128;
-  static constexpr int piece_bytes = 1024;
+  static constexpr int bits = Config::Codes::bits;
+  static constexpr int piece_bytes = 256 * bits;
   static constexpr int columns = (Config::block_m + 7) / 8;
   static constexpr int block_rows = 64 * Config::tiles_n;
 

@@ -1,13 +1,13 @@
-// One warp's stream of weight pieces (1024 bytes: one row tile, one group) through its own ring in
-//   shared memory.
+// One warp's stream of weight pieces (one row tile, 128 columns) through its own ring in shared
+//   memory.
 // Run by a whole converged warp; no other warp sees the ring.
-// Reads -> writes: packed codes in global memory -> shared memory -> registers, 16 bytes a lane and
-//   tile.
-// Source: own. cp.async of the lane's own bytes (sm_80), one barrier a stage: a lane reads back
-//   what it copied, so slots need no release.
+// Reads -> writes: packed codes in global memory -> shared memory -> registers, a lane's words of
+//   each tile.
+// Source: own. cp.async (sm_80), one barrier a stage. Of 4 and 8 bits a lane reads back what it
+//   copied, so slots need no release; others are copied in 16 bytes a lane all the same.
 #pragma once
 #include "humming/memory/barrier.cuh"
-#include "humming/ptx/move.cuh"
+#include "humming/memory/code_words.cuh"
 #include "humming/scheduler/skinny.cuh"
 
 namespace humming {
@@ -17,6 +17,7 @@ struct Weights {
   using Plan = typename Config::template Plan<Config>;
   static constexpr int tiles = Plan::stage_tiles;
   static constexpr u32 stages = Config::num_stages;
+  static constexpr bool lanes_own = Plan::bits % 4 == 0;
 
   const char* unit;  // the group that the next copy belongs to, in the block's first row tile: this
                      // lane's bytes of it
@@ -25,7 +26,7 @@ struct Weights {
   int left, tile, last_tile;
   u32 ring, barriers, lane;
   u32 slot_in = 0, slot_out = 0, parity = 0;
-  Words4 held[tiles][2];  // the open stage
+  CodeWords<Plan::bits> held[tiles][2];  // the open stage
 
   __device__ __forceinline__ Weights(const void* codes, const SkinnyShare& share, u32 shared,
                                      int warp, int lane_)
@@ -57,8 +58,11 @@ struct Weights {
 #pragma unroll
     for (int j = 0; j < tiles; ++j) {
       const char* piece = source(tile + j);
-      ptx::cp_async_streamed(target + j * Plan::piece_bytes, piece);
-      ptx::cp_async_streamed(target + j * Plan::piece_bytes + 512, piece + 512);
+#pragma unroll
+      for (int part = 0; part < Plan::piece_bytes; part += 512) {
+        if (part + 512 <= Plan::piece_bytes || lane < 16)
+          ptx::cp_async_streamed(target + j * Plan::piece_bytes + part, piece + part);
+      }
     }
     ptx::cp_async_arrive(barrier);
     --left;
@@ -79,20 +83,23 @@ struct Weights {
   // filled again.
   __device__ __forceinline__ void open(int t0) {
     wait_full(barriers + 8 * slot_out, parity);
-    u32 slot = ring + slot_out * Plan::stage_bytes + lane * 16;
+    u32 slot = ring + slot_out * Plan::stage_bytes + TilePlanes<Plan::bits>::lane_offset(lane);
 #pragma unroll
     for (int j = 0; j < tiles; ++j) {
-      held[j][0] = ptx::load_shared_words4(slot + j * Plan::piece_bytes);
-      held[j][1] = ptx::load_shared_words4(slot + j * Plan::piece_bytes + 512);
+      const u32 piece = slot + j * Plan::piece_bytes;
+      thread_load_codes<Plan::bits>(held[j][0], piece, lane);
+      thread_load_codes<Plan::bits>(held[j][1], piece + Plan::piece_bytes / 2, lane);
     }
+    if constexpr (!lanes_own) __syncwarp();  // before another lane overwrites what this one read
     if (++slot_out == stages) {
       slot_out = 0;
       parity ^= 1;
     }
     issue();
   }
-  __device__ __forceinline__ u32 word(int t, int step) const {
-    return held[t % tiles][step / 4].word[step % 4];
+  // This lane's words of half `half` (64 columns) of row tile `t`.
+  __device__ __forceinline__ const CodeWords<Plan::bits>& codes_of(int t, int half) const {
+    return held[t % tiles][half];
   }
   __device__ __forceinline__ void close(int t) {}
 };

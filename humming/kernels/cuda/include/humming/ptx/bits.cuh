@@ -1,7 +1,7 @@
 // Bit and packed 16-bit arithmetic, one instruction a function.
 // Run by one thread.
 // Reads -> writes: registers.
-// Source: PTX ISA 9.0, lop3 (0xEA is (a & b) | c), prmt, fma, cvt.
+// Source: PTX ISA 9.0, lop3 (0xEA is (a & b) | c, 0xAE is (~a & b) | c), prmt, fma, cvt.
 #pragma once
 #include "humming/ptx/types.cuh"
 
@@ -10,6 +10,11 @@ namespace humming::ptx {
 __device__ __forceinline__ u32 and_or(u32 a, u32 b, u32 c) {
   u32 d;
   asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+__device__ __forceinline__ u32 andnot_or(u32 a, u32 b, u32 c) {
+  u32 d;
+  asm("lop3.b32 %0, %1, %2, %3, 0xAE;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
   return d;
 }
 __device__ __forceinline__ u32 repeat_low(u32 pair) {

@@ -7,9 +7,19 @@
 
 namespace humming {
 
+// The kernel's arguments: rows [0, n) of `w` have `pitch` elements each, k or a few more.
+struct DequantizeCall {
+  const void* codes;
+  const void* scales;
+  const void* zero_points;
+  const float* row_scales;  // [16 * ceil(n / 16)]
+  void* w;
+  int n, k, pitch;
+};
+
 struct DequantizeShare {
   int row_tile;  // 16 rows of w
-  int k_tiles;   // of 64 columns, in a row tile; two a group
+  int k_tiles;   // of 64 columns, in a row tile; two a unit
   int first;     // k tile of this warp
   int count;     // k tiles of this warp, maybe less than one
 };

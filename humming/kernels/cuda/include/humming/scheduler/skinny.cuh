@@ -13,7 +13,10 @@ struct SkinnyCall {
   const void* x;
   const void* codes;
   const void* scales;
-  const float* bias;  // or null
+  const void* zero_points;  // where the format has them
+  const float* row_scales;  // where the format has them: [16 * ceil(n / 16)]
+  const int* permutation;   // or null: column j of w goes with column permutation[j] of x
+  const float* bias;        // or null
   void* out;
   int m, n, k;
   i64 x_row_stride, out_row_stride;
@@ -24,7 +27,7 @@ struct SkinnyShare {
   int row_tile;   // first of the block's row tiles (16 rows of w each)
   int row_tiles;  // how many of tiles_n are inside n (at least one is read)
   int row_tile_step;
-  int groups;       // of the whole k
+  int groups;       // units of 128 columns, of the whole k
   int first_group;  // of this warp
   int group_step;
   int units;  // how many groups this warp has
