@@ -17,6 +17,7 @@ from tuner.measure import paired_us, rotation, samples_us
 from tuner.measure_cpu import cpu_sample
 from tuner.measure_cuda import cuda_sample
 from tuner.messages import Open, Race, Raced, Trial, Trialled
+from tuner.promote import undecided
 from tuner.verify import (
     Launch,
     WrongResultError,
@@ -82,7 +83,13 @@ class Bench:
             self._sample(self._calls(load(kernel, self._device), request.m))
             for kernel in request.kernels
         ]
-        rounds = paired_us(sides, request.rounds, lambda: deadline - time.monotonic(), self._seed)
+        rounds = paired_us(
+            sides,
+            request.rounds,
+            lambda: deadline - time.monotonic(),
+            self._seed,
+            lambda taken: request.until_decided and not undecided(taken),
+        )
         return Raced(tuple(tuple(side) for side in rounds))
 
     def _verify(self, kernel: LoadedKernel | CudaKernel, block_m: int) -> float:

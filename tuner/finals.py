@@ -17,7 +17,8 @@ from tuner.span import proven_span
 from tuner.store.records import MeasurementDraft
 
 FINALISTS = 3
-ROUNDS = 12
+ROUNDS = 48
+"""At the most; most finals are decided after the first twelve."""
 TIMEOUT_S = 120.0
 
 
@@ -37,7 +38,8 @@ def hold_finals(scope: Scope, known: Known, budget: Budget) -> bool:
         return False
     try:
         torch_us = _torch_us(scope)
-        request = Race(tuple(kernel for _, kernel in line), ROUNDS, budget.left_s() / 2, problem.m)
+        racers = tuple(kernel for _, kernel in line)
+        request = Race(racers, ROUNDS, budget.left_s() / 2, problem.m, until_decided=True)
         raced = scope.worker.ask(request, scope.limit_s(TIMEOUT_S))
         assert isinstance(raced, Raced)
         verdict = decide(raced.samples_us)

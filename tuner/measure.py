@@ -17,6 +17,9 @@ wrongly."""
 
 SAMPLES = 9
 MIN_SAMPLES = 3
+BATCH = 12
+"""Rounds after which paired sides are looked at."""
+
 LOSING = 1.5
 """A candidate whose first MIN_SAMPLES have a median above LOSING x the best known is not timed
 further."""
@@ -45,14 +48,20 @@ def samples_us(sample: Sample, best_us: float | None = None, count: int = SAMPLE
 
 
 def paired_us(
-    sides: Sequence[Sample], rounds: int, left_s: Callable[[], float], seed: int = 0
+    sides: Sequence[Sample],
+    rounds: int,
+    left_s: Callable[[], float],
+    seed: int = 0,
+    enough: Callable[[list[list[float]]], bool] = lambda _: False,
 ) -> list[list[float]]:
     """One sample per side and round, sides in random order within a round; at least MIN_SAMPLES
-    rounds, then until `left_s()` is 0."""
+    rounds, then until `left_s()` is 0, or `enough(taken)`, asked every BATCH rounds, is true."""
     draw = random.Random(seed)
     taken: list[list[float]] = [[] for _ in sides]
     for done in range(rounds):
         if done >= MIN_SAMPLES and left_s() <= 0.0:
+            break
+        if done and done % BATCH == 0 and enough(taken):
             break
         order = list(range(len(sides)))
         draw.shuffle(order)

@@ -39,12 +39,16 @@ class Baseline:
 @dataclass(frozen=True)
 class Race:
     """Time several kernels in paired rounds at `m` tokens, for at most `seconds`. Answered by
-    Raced."""
+    Raced.
+
+    With `until_decided` the race ends as soon as no further round could change the verdict.
+    """
 
     kernels: tuple[CompiledKernel, ...]
     rounds: int
     seconds: float
     m: int
+    until_decided: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@ timed or stored here."""
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Sequence
@@ -11,6 +12,13 @@ from dataclasses import dataclass
 MIN_EFFECT = 0.02
 """A challenger must be at least this much faster than the incumbent, at the upper end of its
 interval."""
+
+MIN_ROUNDS = 8
+"""Fewer rounds prove nothing: of three, all favour one of two equals once in eight times."""
+
+LUCK = 0.005
+"""How likely, at the most, as many rounds may favour a challenger whose true gain is MIN_EFFECT.
+Small, as several challengers race, and are looked at several times."""
 
 _RESAMPLES = 400
 
@@ -48,16 +56,43 @@ def paired_ratio(challenger: Sequence[float], incumbent: Sequence[float]) -> Int
     return Interval(statistics.median(ratios), medians[cut], medians[-1 - cut])
 
 
+def proven(challenger: Sequence[float], incumbent: Sequence[float]) -> bool:
+    """Whether a challenger is faster by MIN_EFFECT at least: its whole interval says so, and so do
+    more rounds than luck gives.
+
+    The second is the sign test, which holds for any noise, heavy tails and spikes included.
+    Source: Dixon and Mood, The Statistical Sign Test, JASA 41, 1946.
+    """
+    rounds = len(challenger)
+    if rounds < MIN_ROUNDS:
+        return False
+    bar = 1.0 - MIN_EFFECT
+    favourable = sum(c < bar * i for c, i in zip(challenger, incumbent, strict=True))
+    by_luck = sum(math.comb(rounds, wins) for wins in range(favourable, rounds + 1)) / 2**rounds
+    return by_luck <= LUCK and paired_ratio(challenger, incumbent).high < bar
+
+
+def undecided(rounds: Sequence[Sequence[float]]) -> bool:
+    """Whether more rounds could still prove a challenger that these do not: its interval reaches
+    below 1 - MIN_EFFECT."""
+    incumbent = rounds[0]
+    return any(
+        paired_ratio(challenger, incumbent).low < 1.0 - MIN_EFFECT
+        and not proven(challenger, incumbent)
+        for challenger in rounds[1:]
+    )
+
+
 def decide(rounds: Sequence[Sequence[float]]) -> Verdict:
     """Which of several configs to serve. `rounds[i][r]` is the time of config i in round r; config
     0 is the incumbent.
 
-    A challenger wins only where the whole interval of its ratio lies under 1 - MIN_EFFECT; among
-    those the least median ratio wins. Inside noise the incumbent stays.
+    A challenger wins only where it is `proven`; among those the least median ratio wins. Inside
+    noise the incumbent stays.
     """
     best, best_interval = 0, Interval(1.0, 1.0, 1.0)
     for index in range(1, len(rounds)):
         interval = paired_ratio(rounds[index], rounds[0])
-        if interval.high < 1.0 - MIN_EFFECT and interval.ratio < best_interval.ratio:
+        if interval.ratio < best_interval.ratio and proven(rounds[index], rounds[0]):
             best, best_interval = index, interval
     return Verdict(best, best_interval)
