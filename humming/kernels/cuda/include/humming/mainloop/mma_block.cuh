@@ -21,6 +21,7 @@ __device__ __forceinline__ void block_fill_ahead(MmaOperands<Config>& operands, 
 #pragma unroll
   for (int s = 0; s < Config::num_stages; ++s) {
     operands.put_x(s < stages, operands.stage(s));
+    operands.next_x();
     operands.commit();
   }
 }
@@ -31,45 +32,57 @@ __device__ __forceinline__ void block_fill(MmaOperands<Config>& operands, int st
   for (int s = 0; s < Config::num_stages; ++s) {
     operands.fetch(s < stages);
     operands.put_weights(s < stages, operands.stage(s));
+    operands.next_weights();
     operands.put_x(s < stages, operands.stage(s));
+    operands.next_x();
     operands.commit();
   }
 }
 
+// A slot is free once all warps have met after its last fragments were read; it is filled again in
+// parts, between the products of the next stage.
 template <class Config>
 __device__ __forceinline__ void block_multiply(MmaSums<Config>& sums, MmaOperands<Config>& operands,
                                                int stages) {
   using Fragments = MmaFragments<Config>;
+  constexpr int pieces = Fragments::steps * Fragments::pieces, parts = pieces - 1;
+  constexpr int held_for = MmaOperands<Config>::asynchronous ? 0 : parts - 1;
   Fragments held;
   operands.template wait<Config::num_stages - 1>();
   __syncthreads();
-  u32 base = operands.stage(0);
+  operands.back(1);
+  int slot = 0;
+  u32 base = operands.stage(0), freed = base;
   held.read_weights(operands, base, 0);
   held.read_x(operands, base, 0, 0, 0);
   held.scale_weights(0, 0);
-  int slot = 0;
 #pragma unroll 1
   for (int number = 0; number < stages; ++number) {
-    const bool more = number + Config::num_stages < stages;
+    const bool more = number > 0 && number - 1 + Config::num_stages < stages;
     operands.fetch(more);
 #pragma unroll
-    for (int p = 0; p < Fragments::steps * Fragments::pieces; ++p) {
-      const int step = p / Fragments::pieces, piece = p % Fragments::pieces;
-      const int next = (p + 1) % (Fragments::steps * Fragments::pieces);
+    for (int p = 0; p < pieces; ++p) {
+      const int next = (p + 1) % pieces;
+      const int next_step = next / Fragments::pieces, next_piece = next % Fragments::pieces;
       if (next == 0) {
         operands.template wait<Config::num_stages - 2>();
         __syncthreads();
-        operands.put_weights(more, base);
-        operands.put_x(more, base);
-        operands.commit();
+        freed = base;
         slot = slot + 1 == Config::num_stages ? 0 : slot + 1;
         base = operands.stage(slot);
       }
-      const int next_step = next / Fragments::pieces, next_piece = next % Fragments::pieces;
       if (next_piece == 0) held.read_weights(operands, base, next_step);
       held.read_x(operands, base, next_step, next_piece, (p + 1) % 2);
+      if (p == held_for) operands.put_weights(more, freed);
+      if (p < parts && held_for == 0) operands.put_x(more, freed, p, parts);
+      if (p == parts - 1) {
+        if (held_for != 0) operands.put_x(more, freed);
+        operands.next_weights();
+        operands.next_x();
+        operands.commit();
+      }
       if (next_piece == 0) held.scale_weights(next_step, next_step % 2);
-      held.multiply(sums, step, piece, p % 2);
+      held.multiply(sums, p / Fragments::pieces, p % Fragments::pieces, p % 2);
     }
   }
 }

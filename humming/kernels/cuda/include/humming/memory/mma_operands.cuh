@@ -38,7 +38,10 @@ struct MmaOperands {
   u32 x_target;
   u32 x_lane, codes_lane, scales_lane;  // of this lane in a stage
 
-#if __CUDA_ARCH__ < 800
+#if __CUDA_ARCH__ >= 800
+  static constexpr bool asynchronous = true;
+#else
+  static constexpr bool asynchronous = false;
   Words4 held_x[x_each], held_codes[codes_each], held_scales[scales_each];
 #endif
 
@@ -81,24 +84,23 @@ struct MmaOperands {
 
   __device__ __forceinline__ u32 stage(int slot) const { return ring + slot * Plan::stage_bytes; }
 
-  // -- from global memory: stage after stage, x and weights each in their order --
+  // -- from global memory: stage after stage --
 
-  __device__ __forceinline__ void put_x(bool wanted, u32 base) {
+  // This thread's share of x in the next stage, or the `part`-th of `parts` of it.
+  __device__ __forceinline__ void put_x(bool wanted, u32 base, int part = 0, int parts = 1) {
     const u32 bytes = min(max(x_columns_left, 0) * 2, 16);
-    const char* source = x;
 #pragma unroll
     for (int i = 0; i < x_each; ++i) {
+      if (i * parts / x_each != part) continue;
       const u32 target = base + x_place(i);
       const bool here = wanted && x_rows_left > i * x_row_step;
 #if __CUDA_ARCH__ >= 800
-      ptx::cp_async_16_if(here, target, source, bytes);
+      ptx::cp_async_16_if(here, target, x, bytes);
 #else
       if (here) ptx::store_shared_words4(target, held_x[i]);
 #endif
-      source += x_step_bytes;
+      x += x_step_bytes;
     }
-    x += Config::block_k * 2;
-    x_columns_left -= Config::block_k;
   }
 
   __device__ __forceinline__ void put_weights(bool wanted, u32 base) {
@@ -120,9 +122,24 @@ struct MmaOperands {
       if (wanted && scales_here(i)) ptx::store_shared_words4(target, held_scales[i]);
 #endif
     }
+  }
+
+  // To the next stage, or by some stages back; x counts from its first chunk again.
+  __device__ __forceinline__ void next_x() {
+    x += Config::block_k * 2 - x_each * x_step_bytes;
+    x_columns_left -= Config::block_k;
+  }
+  __device__ __forceinline__ void next_weights() {
     codes += Plan::codes_run_bytes;
     column += Config::block_k;
     k_tiles_left -= Plan::k_tiles;
+  }
+  __device__ __forceinline__ void back(int stages) {
+    x -= stages * Config::block_k * 2;
+    x_columns_left += stages * Config::block_k;
+    codes -= stages * Plan::codes_run_bytes;
+    column -= stages * Config::block_k;
+    k_tiles_left += stages * Plan::k_tiles;
   }
 
   // Where nothing is copied asynchronously: starts the loads whose words the next puts will store.
