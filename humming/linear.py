@@ -150,8 +150,9 @@ class HummingLinear(nn.Module):
         """The layer called `name` of the checkpoint in the folder `path`, exactly as it is stored.
 
         Several names, and the tensor-parallel shares `rows` and `columns`, as in Checkpoint.layer.
-        `dtype` is the layer's type, else the model's. A float layer is quantized to `format`. Where
-        the tool also quantizes x, x is taken as it comes. Raises CheckpointError or ModelError.
+        `dtype` is the layer's type, else the model's. A float layer is quantized to `format`; of a
+        quantized one it may name the activation too ("int8-int8"): without, x is taken as it comes,
+        also where the tool quantizes it. Raises CheckpointError or ModelError.
         """
         stored = Checkpoint(path).layer(name, rows, columns)
         weight, bias = stored.quantized_weight(format), stored.bias

@@ -13,6 +13,7 @@ from humming.errors import CheckpointError
 from humming.quantize.quantizers import quantize
 from humming.quantize.slicing import concat_rows
 from humming.quantize.tensor import QuantizedTensor
+from humming.spec.formats import QuantFormat
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +63,14 @@ class CheckpointLayer:
         return self.weight.to(dtype)
 
     def quantized_weight(self, format: str | None = None) -> QuantizedTensor:
-        """The weight as codes and scales. A float weight is quantized to `format`; without one it
-        is refused with a CheckpointError, as that would lose what the checkpoint holds.
+        """The weight as codes and scales, its format that of the weight alone.
+
+        `format` may add an activation ("int8-int8"). A float weight is quantized to `format`;
+        without one it is refused, as a codes' weight is for another format: that would lose what
+        the checkpoint holds. Raises CheckpointError.
         """
         if isinstance(self.weight, QuantizedTensor):
-            return self.weight
+            return self._in_format(self.weight, format)
         if format is None:
             why = self.note or f"the checkpoint keeps it as {self.format}"
             raise CheckpointError(
@@ -74,6 +78,17 @@ class CheckpointLayer:
                 f"format='int4g128' to quantize it now"
             )
         return quantize(self.weight, format)
+
+    def _in_format(self, weight: QuantizedTensor, format: str | None) -> QuantizedTensor:
+        if format is None:
+            return weight
+        wanted = QuantFormat.parse(format)
+        if wanted.weight != weight.weight_format:
+            raise CheckpointError(
+                f"{self.name} must keep the format that it is stored in, {weight.format}, but got "
+                f"format='{format}'; leave it out, or quantize the float model"
+            )
+        return replace(weight, format=str(wanted))
 
     def rows(self, rank: int, size: int) -> CheckpointLayer:
         """The share of tensor-parallel rank `rank` of `size`, where output features are split."""

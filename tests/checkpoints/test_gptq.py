@@ -222,6 +222,7 @@ def test_damaged_tensors_are_one_sentence(tmp_path: Path, spoil: Any, said: str)
         ({"group_size": 0}, "group_size"),
         ({"bits": 8}, "`qweight` must have 16 rows"),
         ({"checkpoint_format": "gptq_p"}, "checkpoint_format"),
+        ({"checkpoint_format": ["gptq"]}, "checkpoint_format"),
         ({"dynamic": []}, "group_size|dynamic|rows"),
         ({"dynamic": {"(": {}}}, "regular expression"),
         ({"quant_method": "exl3"}, "quant_method"),

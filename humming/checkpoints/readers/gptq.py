@@ -63,7 +63,7 @@ def read(module: StoredModule) -> CheckpointLayer:
     """One layer of a GPTQ checkpoint."""
     source = module.source
     stored = source.values.get("checkpoint_format") or source.values.get("format") or "gptq"
-    if stored not in _FORMATS:
+    if not isinstance(stored, str) or stored not in _FORMATS:
         known = ", ".join(_FORMATS)
         advice = "export the model in one of these"
         raise fault(
