@@ -158,9 +158,16 @@ def test_the_formula_of_shared_memory_is_the_mma_kernels_own():
             warps_m=1,
             warps_n=1,
         )
-        values = {**vars(config), "smem_bytes": mma_smem_bytes(config)}
-        values |= {"group_size": 128, "tile_bytes": 512}
+        asked = problem("bf16", format=PLAN_FORMATS[number % len(PLAN_FORMATS)])
+        has = weight_constants(asked)
+        values = {
+            **vars(config),
+            "smem_bytes": mma_smem_bytes(config, asked),
+            "group_size": has["packed_group_size"],
+            "has_zero_points": has["has_zero_points"],
+        }
         members = " ".join(f"static constexpr int {k} = {v};" for k, v in values.items())
+        members += f" struct Codes {{ static constexpr int bits = {has['code_bits']}; }};"
         text += f"struct C{number} {{ {members} }};\n"
         text += f'static_assert(humming::MmaPlan<C{number}>::bytes == C{number}::smem_bytes, "");\n'
     text += 'extern "C" __global__ void nothing() {}\n'

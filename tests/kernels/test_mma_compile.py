@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from cuda_cases import CAPABILITIES, compile_cases, gpu, problem
 from mma_cases import PLAIN_MMA, mma_configs, mma_cover
 
-from humming.jit.nvrtc import Cubin
-from humming.spec.legality import config_violations
+from humming.jit.nvrtc import Cubin, compile_cubin, nvrtc_arch
+from humming.jit.source import render
+from humming.spec.legality import config_violations, problem_violations
 
 
 def test_a_pairwise_cover_compiles_without_warnings():
@@ -38,3 +43,47 @@ def test_large_tiles_spill_no_registers(capability):
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_every_gpu_runs_the_plain_config(capability):
     assert not config_violations(PLAIN_MMA, problem("fp16"), gpu(capability))
+
+
+FORMATS = (
+    "int4",
+    "uint4g128z",
+    "int8g128",
+    "uint8g64z",
+    "int3g128",
+    "int2g32",
+    "int1g64",
+    "int5g128",
+    "uint7g16z",
+    "fp8e4m3",
+    "fp8e5m2g128",
+    "fp8e4m3b128",
+    "fp6e3m2g32",
+    "mxfp4",
+    "nvfp4",
+)
+
+
+def test_every_kind_of_format_compiles_and_spills_nothing():
+    cases = zip(FORMATS, itertools.cycle([(8, 0), (9, 0), (12, 0), (8, 9)]), strict=False)
+    sources = [
+        (render(PLAIN_MMA, problem("bf16", format=name)), gpu(capability))
+        for name, capability in cases
+    ]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        cubins = list(pool.map(lambda s: compile_cubin(s[0], nvrtc_arch(*s)), sources))
+    for name, cubin in zip(FORMATS, cubins, strict=True):
+        assert cubin.spill_bytes == 0, name
+        assert "warning" not in cubin.report, f"{name}: {cubin.report}"
+
+
+def test_formats_that_would_round_twice_are_left_to_dequantize():
+    for name, activation, rule in (
+        ("uint4g64zf", "bf16", "mma_rounds_once"),
+        ("mxfp4", "fp16", "mma_rounds_once"),
+        ("int4g8", "bf16", "mma_group_size"),
+        ("fp8e6m1g128", "fp16", "mma_exponents"),
+    ):
+        (broken,) = problem_violations("mma", problem(activation, format=name), gpu((9, 0)))
+        assert broken.rule == rule
+        assert "dequantize" in broken.reason

@@ -22,12 +22,14 @@ _STRIDE_END = 1 << 31  # elements between rows of x that the kernel can count
 class MmaKernel(CudaKernel):
     """A kernel of the family mma. Its workspace holds partial sums where k is split through it.
 
-    The weights that it multiplies are `code * scale` rounded once to x's dtype; sums are fp32.
+    The weights that it multiplies are `(code - zero point) * scale` rounded once to x's dtype, but
+    for scales of whole rows, which multiply the fp32 sums.
     """
 
     name = "humming_mma"
-    _TYPES = (POINTER,) * 6 + (INT,) * 3 + (LONG,) * 2
-    _ADD_TYPES = (POINTER,) * 3 + (INT,) * 2 + (LONG,)
+    takes_permutation = True
+    _TYPES = (POINTER,) * 8 + (INT,) * 3 + (LONG,) * 2
+    _ADD_TYPES = (POINTER,) * 4 + (INT,) * 2 + (LONG,)
 
     def __init__(self, compiled: CompiledKernel) -> None:
         super().__init__(compiled)
@@ -56,6 +58,8 @@ class MmaKernel(CudaKernel):
         workspace: torch.Tensor | None,
     ) -> None:
         m, n, k, config = x.shape[0], packed.n, packed.k, self._config
+        if packed.permutation is not None:
+            x = x.index_select(1, packed.permutation)
         rows = x.stride(0) if m > 1 else k
         if x.data_ptr() % ALIGNMENT or rows % (ALIGNMENT // 2) or not 0 <= rows < _STRIDE_END:
             room = x.new_empty((m, -(-k // 8) * 8))  # rows are read 16 bytes at a time
@@ -64,8 +68,7 @@ class MmaKernel(CudaKernel):
         if bias is not None:
             bias = bias.to(torch.float32).contiguous()
         sums = self._sums(x, n, k, workspace)
-        places = (0 if bias is None else bias.data_ptr(), out.data_ptr())
-        partials = 0 if sums is None else sums.data_ptr()
+        places = (*map(_address, (packed.row_scales, bias, out, sums)),)
         out_rows = out.stride(0) if m > 1 else n
         tiles = -(-m // config.block_m) * -(-n // config.block_n)
         function.launch(
@@ -75,8 +78,8 @@ class MmaKernel(CudaKernel):
                 x.data_ptr(),
                 packed.codes.data_ptr(),
                 packed.scales.data_ptr(),
+                _address(packed.zero_points),
                 *places,
-                partials,
                 m,
                 n,
                 k,
@@ -91,7 +94,7 @@ class MmaKernel(CudaKernel):
             self._adders[x.device.index].launch(
                 (-(-m * -(-n // _ADD_OUTPUTS) // _ADD_THREADS), 1),
                 _ADD_THREADS,
-                (*places, partials, m, n, out_rows),
+                (*places, m, n, out_rows),
                 self._ADD_TYPES,
             )
 
@@ -109,3 +112,7 @@ class MmaKernel(CudaKernel):
                 f"got {workspace.nbytes} bytes"
             )
         return workspace
+
+
+def _address(tensor: torch.Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()

@@ -55,8 +55,7 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
     }
     picks: dict[str, Any] = {"activation": CXX_TYPES[problem.activation_dtype]}
     if isinstance(config, MmaConfig):
-        static["smem_bytes"] = mma_smem_bytes(config)
-        static |= {"group_size": 128, "tile_bytes": 512}
+        static["smem_bytes"] = mma_smem_bytes(config, problem)
     elif isinstance(config, SkinnyConfig):
         static["smem_bytes"] = skinny_smem_bytes(config, problem)
         static["x_by_element"] = int(x_by_element(problem))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from humming.spec.config import MmaConfig
+from humming.spec.layouts import cuda_group_size, cuda_scale_dtype
 from humming.spec.legality.cuda import blocks_fit, capability, problem_rules, smem_per_block
-from humming.spec.legality.rule import Rule, config_rule
+from humming.spec.legality.rule import Rule, config_rule, problem_rule
+from humming.spec.problem import Problem
 
 TILE_MOST = 256
 SPLIT_K_MOST = 8
@@ -14,15 +16,19 @@ STAGES_LEAST, STAGES_MOST = 2, 8
 WARPS_MOST = 16
 GRID_X_MOST = 2**31 - 1
 
-CODE_BITS, GROUP = 4, 128
+GROUP_SIZES = (0, 16, 32, 64, 128)
+"""Packed groups that the kernel steps by; 0 = rows alone have scales."""
 
 
-def mma_smem_bytes(config: MmaConfig) -> int:
+def mma_smem_bytes(config: MmaConfig, problem: Problem) -> int:
     """Bytes of shared memory of a block: what the kernel's plan adds up to, and asserts."""
+    weight = problem.quant.weight
+    size = cuda_group_size(weight)
     row_tiles, k_tiles = config.block_n // 16, config.block_k // 64
     x = config.block_m * config.block_k * 2
-    codes = row_tiles * k_tiles * 128 * CODE_BITS
-    scales = row_tiles * -(-config.block_k // GROUP) * 32
+    codes = row_tiles * k_tiles * 128 * weight.dtype.bits
+    scales = row_tiles * (-(-config.block_k // size) if size else 0) * 32
+    scales *= 2 if weight.zero_point else 1
     ring = config.num_stages * -(-(x + codes + scales) // 128) * 128
     output = config.block_m * (config.block_n + 4) * 4
     return max(ring, output) + 128  # its base is aligned to 128 by hand
@@ -81,6 +87,10 @@ def _needs_hopper(knob: str, name: str, what: str) -> Rule:
     )
 
 
+def _whole(block_k: int, size: int) -> bool:
+    return size == 0 or block_k % size == 0 or (block_k > 0 and size % block_k == 0)
+
+
 def _columns(config: MmaConfig) -> int:
     return config.block_m // 8 // max(config.warps_m, 1)
 
@@ -90,17 +100,48 @@ def _blocks(config: MmaConfig, m: int, n: int) -> int:
 
 
 RULES: tuple[Rule, ...] = (
-    *problem_rules("mma"),
+    *problem_rules("mma", every_format=True),
+    problem_rule(
+        "mma",
+        "mma_group_size",
+        lambda p, d: cuda_group_size(p.quant.weight) in GROUP_SIZES,
+        lambda p, d: (
+            f"family 'mma' takes groups of a multiple of 16, but got format '{p.format}'; the "
+            "family dequantize takes it"
+        ),
+    ),
+    problem_rule(
+        "mma",
+        "mma_rounds_once",
+        lambda p, d: (
+            p.quant.weight.zero_point != "float"
+            and cuda_scale_dtype(p.quant.weight, p.activation_dtype) == p.activation_dtype
+        ),
+        lambda p, d: (
+            "family 'mma' takes zero points that are whole numbers, and scales of the activation's "
+            f"type, but got format '{p.format}' and {p.activation_dtype}; the family dequantize "
+            "takes it"
+        ),
+    ),
+    problem_rule(
+        "mma",
+        "mma_exponents",
+        lambda p, d: p.activation_dtype != "fp16" or p.quant.weight.dtype.exponent_bits <= 5,
+        lambda p, d: (
+            f"fp16 has 5 exponent bits, but codes of format '{p.format}' have "
+            f"{p.quant.weight.dtype.exponent_bits}; use bf16, or the family dequantize"
+        ),
+    ),
     _range("warps", 1, WARPS_MOST),
     _multiple("block_n", "warps_n", 16, TILE_MOST),
     _multiple("block_m", "warps_m", 16, TILE_MOST),
     _multiple("block_k", "warps_k", 64, TILE_MOST),
     _rule(
         "groups_whole",
-        lambda c, p, d: c.block_k % GROUP == 0 or (c.block_k > 0 and GROUP % c.block_k == 0),
+        lambda c, p, d: _whole(c.block_k, cuda_group_size(p.quant.weight)),
         lambda c, p, d: (
-            f"`block_k % {GROUP} == 0` or `{GROUP} % block_k == 0` must hold, as a group has one "
-            f"scale, but got block_k={c.block_k}"
+            "`block_k % group_size == 0` or `group_size % block_k == 0` must hold, but got "
+            f"block_k={c.block_k} and groups of {cuda_group_size(p.quant.weight)}"
         ),
     ),
     _rule(
@@ -134,18 +175,18 @@ RULES: tuple[Rule, ...] = (
     _needs_hopper("dependent_launch", "dependent_device", "a dependent launch"),
     _rule(
         "smem_fits",
-        lambda c, p, d: mma_smem_bytes(c) <= smem_per_block(d),
+        lambda c, p, d: mma_smem_bytes(c, p) <= smem_per_block(d),
         lambda c, p, d: (
             f"`smem_bytes <= {smem_per_block(d)}` must hold on '{d.name}', but got "
-            f"{mma_smem_bytes(c)}"
+            f"{mma_smem_bytes(c, p)}"
         ),
         static=False,
     ),
     _rule(
         "blocks_per_sm_fit",
-        lambda c, p, d: blocks_fit(d, c.blocks_per_sm, c.warps * 32, mma_smem_bytes(c)),
+        lambda c, p, d: blocks_fit(d, c.blocks_per_sm, c.warps * 32, mma_smem_bytes(c, p)),
         lambda c, p, d: (
-            f"{c.blocks_per_sm} blocks of {c.warps * 32} threads and {mma_smem_bytes(c)} bytes "
+            f"{c.blocks_per_sm} blocks of {c.warps * 32} threads and {mma_smem_bytes(c, p)} bytes "
             f"must fit one multiprocessor of '{d.name}'; lower blocks_per_sm"
         ),
         static=False,

@@ -1,6 +1,6 @@
 // Bias, rounding and the store of an output tile of the mma family: its only global stores.
 // Run by all threads of a block, and of its cluster where k is split.
-// Reads -> writes: fp32 tiles in shared memory (or partial sums in global memory), bias ->
+// Reads -> writes: fp32 tiles in shared memory (or partial sums in global memory), scales of rows, bias ->
 //   out [m, n], eight neighbouring n a thread.
 // Source: own. Blocks that share an output tile's k give the sum in the order of their shares of k.
 #pragma once
@@ -14,6 +14,11 @@ __device__ __forceinline__ void store_eight(float (&v)[8], int row, int column,
                                             const MmaCall& call) {
   u16* target = static_cast<u16*>(call.out) + row * call.out_row_stride + column;
   const int count = min(8, call.n - column);
+  if constexpr (Config::has_row_scales) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      if (i < count) v[i] *= ptx::load_global_f32(call.row_scales + column + i);
+  }
   if (call.bias != nullptr) {
 #pragma unroll
     for (int i = 0; i < 8; ++i)

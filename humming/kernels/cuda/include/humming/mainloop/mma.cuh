@@ -2,10 +2,10 @@
 //   scaled to 16 bits one step ahead, products.
 // Run by a whole converged warp.
 // Reads -> writes: a stage in shared memory, through memory/ -> fp32 accumulator fragments.
-// Source: own. A weight is code * scale rounded once, as torch's dequantized weights are.
+// Source: own. A weight is (code - zero point) * scale rounded once, as torch's dequantized
+//   weights are; scales of whole rows are left to the epilogue.
 #pragma once
-#include "humming/dequant/int4.cuh"
-#include "humming/dequant/scale_pair.cuh"
+#include "humming/dequant/fragment_factors.cuh"
 #include "humming/memory/mma_operands.cuh"
 
 namespace humming {
@@ -24,15 +24,17 @@ template <class Config>
 struct MmaFragments {
   using Plan = MmaPlan<Config>;
   using Activation = typename Config::Activation;
-  using Codes = Int4<Activation>;
+  using Codes = typename Config::Codes;
+  static constexpr bool has_zeros = Config::has_zero_points != 0;
+  using Factors = FragmentFactors<Codes, Activation, Plan::grouped, has_zeros>;
   static constexpr int piece = mma_piece(Plan::columns);
   static constexpr int pieces = Plan::columns / piece;
   static constexpr int steps = Plan::warp_k_tiles * 4;
 
   u32 b[2][piece][2];
   u32 a[2][Plan::warp_tiles][4];
-  Words4 words[Plan::warp_tiles];
-  ScalePair scales[Plan::warp_tiles];
+  CodeWords<Codes::bits> words[Plan::warp_tiles];
+  Factors factors[Plan::warp_tiles];
 
   __device__ __forceinline__ void read_x(const MmaOperands<Config>& operands, u32 base, int step,
                                          int first_piece, int buffer) {
@@ -46,16 +48,21 @@ struct MmaFragments {
                                                int step) {
 #pragma unroll
     for (int t = 0; t < Plan::warp_tiles; ++t) {
-      if (step % 4 == 0) words[t] = operands.words(base, t, step / 4);
-      if (step * 16 % Config::group_size == 0)
-        scales[t] = ScalePair::of(operands.scale_pair(base, t, step * 16 / Config::group_size));
+      if (step % 4 == 0) operands.words(words[t], base, t, step / 4);
+      if (Plan::grouped && step * 16 % Plan::group_size == 0) {
+        const int group = step * 16 / Plan::group_size;
+        factors[t].set(operands.scale_pair(base, t, group),
+                       has_zeros ? operands.zero_pair(base, t, group) : 0);
+      }
     }
   }
 
   __device__ __forceinline__ void scale_weights(int step, int buffer) {
 #pragma unroll
-    for (int t = 0; t < Plan::warp_tiles; ++t)
-      Codes::scaled(a[buffer][t], words[t].word[step % 4], scales[t].low, scales[t].high);
+    for (int t = 0; t < Plan::warp_tiles; ++t) {
+      Codes::fragment(a[buffer][t], words[t].word, step % 4);
+      factors[t].apply(a[buffer][t]);
+    }
   }
 
   __device__ __forceinline__ void multiply(MmaSums<Config>& sums, int step, int number,

@@ -23,7 +23,7 @@ struct MmaRules {
                 "mma_block_m_multiple");
   static_assert(mma_divides(64 * Config::warps_k, Config::block_k) && Config::block_k <= 256,
                 "mma_block_k_multiple");
-  static_assert(mma_divides(Config::group_size, Config::block_k) ||
+  static_assert(Config::group_size == 0 || mma_divides(Config::group_size, Config::block_k) ||
                     mma_divides(Config::block_k, Config::group_size),
                 "mma_groups_whole");
   static_assert(columns <= 8 || columns % 4 == 0, "mma_columns_even");

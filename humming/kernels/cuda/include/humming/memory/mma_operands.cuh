@@ -1,12 +1,13 @@
 // A block's ring of operands in shared memory: how a stage comes from global memory, and how a warp
 //   reads its fragments.
 // Run by fetch, put: every thread of a block, its own chunks; fragments: a whole converged warp.
-// Reads -> writes: x [m, k], packed codes and scales -> shared memory -> registers.
+// Reads -> writes: x [m, k], packed codes, scales and zero points -> shared memory -> registers.
 // Source: chunks of x are swizzled by the row, so that neither copies nor ldmatrix meet bank
 //   conflicts. What lies past m or n is not copied: it reaches no output. What lies past k meets an
 //   x of zero, and scales that are read twice. Before sm_80 a stage is held in registers between
 //   fetch and put.
 #pragma once
+#include "humming/memory/code_words.cuh"
 #include "humming/ptx/async.cuh"
 #include "humming/ptx/matrix.cuh"
 #include "humming/ptx/move.cuh"
@@ -23,32 +24,36 @@ struct MmaOperands {
   static constexpr int x_row_step = threads / x_row_chunks;  // rows of x between a thread's chunks
   static constexpr int run_chunks = Plan::codes_run_bytes / 16;
   static constexpr int codes_each = (Plan::codes_chunks + threads - 1) / threads;
-  static constexpr int scale_run_chunks = Plan::groups * 2;
-  static constexpr int scales_each = (Plan::scales_chunks + threads - 1) / threads;
+  static constexpr int group_run_chunks = Plan::grouped ? Plan::groups * 2 : 1;
+  static constexpr int groups_each = (Plan::group_chunks + threads - 1) / threads;
   static constexpr bool k_padded = Config::block_k <= 128;  // no stage ends beyond the packed k
 
   u32 ring;
   const char* x;  // of this thread's first chunk in stage `next`, and so are the others
   const char* codes;
   const char* scales;
+  const char* zeros;
   i64 x_step_bytes, codes_row_bytes, scales_row_bytes;
   int x_rows_left, x_columns_left;       // from this thread's first chunk on
   int tiles_left;                        // row tiles from the block's first one on
   int k_tiles_left, all_groups, column;  // from stage `next` on
   u32 x_target;
-  u32 x_lane, codes_lane, scales_lane;  // of this lane in a stage
+  u32 x_lane, codes_warp, scales_lane;  // of this lane, or its warp, in a stage
+  u32 lane;
 
 #if __CUDA_ARCH__ >= 800
   static constexpr bool asynchronous = true;
 #else
   static constexpr bool asynchronous = false;
-  Words4 held_x[x_each], held_codes[codes_each], held_scales[scales_each];
+  Words4 held_x[x_each], held_codes[codes_each];
+  Words4 held_groups[groups_each + 1];
 #endif
 
   __device__ __forceinline__ MmaOperands(const MmaCall& call, const MmaShare& share, u32 shared,
-                                         int warp_m, int warp_n, int warp_k, int lane) {
+                                         int warp_m, int warp_n, int warp_k, int lane_)
+      : lane(lane_) {
     const int thread = threadIdx.x, k_tiles = (call.k + 127) / 128 * 2;
-    const int groups = (k_tiles * 64 + Config::group_size - 1) / Config::group_size;
+    const int groups = k_tiles * 64 / Plan::group_size;  // as many as are packed
     ring = shared;
     column = share.first_stage * Config::block_k;
 
@@ -66,20 +71,21 @@ struct MmaOperands {
             column / 64 * Plan::tile_bytes;
     scales_row_bytes = static_cast<i64>(groups) * Plan::group_bytes;
     scales = static_cast<const char*>(call.scales) + share.row_tile * scales_row_bytes;
+    zeros = static_cast<const char*>(call.zero_points) + share.row_tile * scales_row_bytes;
     tiles_left = share.all_tiles - share.row_tile;
     k_tiles_left = k_tiles - column / 64;
     all_groups = groups;
 
-    const int matrix = lane / 8, line = lane % 8;
+    const int matrix = lane_ / 8, line = lane_ % 8;
     const int row = warp_m * Plan::columns * 8 + matrix / 2 * 8 + line;
     x_lane = warp_k * Plan::warp_k_tiles * Plan::x_tile_bytes + row * Plan::x_line_bytes +
              ((matrix % 2) ^ line) * 16;
-    codes_lane = Plan::codes + warp_n * Plan::warp_tiles * Plan::codes_run_bytes +
-                 warp_k * Plan::warp_k_tiles * Plan::tile_bytes + lane * 16;
-    const int warp_group = warp_k * Plan::warp_k_tiles * 64 / Config::group_size;
+    codes_warp = Plan::codes + warp_n * Plan::warp_tiles * Plan::codes_run_bytes +
+                 warp_k * Plan::warp_k_tiles * Plan::tile_bytes;
+    const int warp_group = warp_k * Plan::warp_k_tiles * 64 / Plan::group_size;
     scales_lane = Plan::scales +
                   (warp_n * Plan::warp_tiles * Plan::groups + warp_group) * Plan::group_bytes +
-                  lane / 4 * 4;
+                  lane_ / 4 * 4;
   }
 
   __device__ __forceinline__ u32 stage(int slot) const { return ring + slot * Plan::stage_bytes; }
@@ -114,12 +120,12 @@ struct MmaOperands {
 #endif
     }
 #pragma unroll
-    for (int i = 0; i < scales_each; ++i) {
+    for (int i = 0; i < groups_each; ++i) {
       const u32 target = base + Plan::scales + (threadIdx.x + i * threads) * 16;
 #if __CUDA_ARCH__ >= 800
-      ptx::cp_async_16_if(wanted && scales_here(i), target, scales_source(i), 16);
+      ptx::cp_async_16_if(wanted && groups_here(i), target, groups_source(i), 16);
 #else
-      if (wanted && scales_here(i)) ptx::store_shared_words4(target, held_scales[i]);
+      if (wanted && groups_here(i)) ptx::store_shared_words4(target, held_groups[i]);
 #endif
     }
   }
@@ -154,8 +160,8 @@ struct MmaOperands {
     for (int i = 0; i < codes_each; ++i)
       if (codes_here(i)) held_codes[i] = ptx::load_global_streamed(codes_source(i));
 #pragma unroll
-    for (int i = 0; i < scales_each; ++i)
-      if (scales_here(i)) held_scales[i] = ptx::load_global_words4(scales_source(i));
+    for (int i = 0; i < groups_each; ++i)
+      if (groups_here(i)) held_groups[i] = ptx::load_global_words4(groups_source(i));
 #else
     (void)wanted;
 #endif
@@ -205,17 +211,22 @@ struct MmaOperands {
     return codes + chunk / run_chunks * codes_row_bytes + chunk % run_chunks * 16;
   }
 
-  __device__ __forceinline__ bool scales_here(int i) const {
+  // The same of scales, and of zero points behind them.
+  __device__ __forceinline__ bool groups_here(int i) const {
     const int chunk = threadIdx.x + i * threads;
-    return (Plan::scales_chunks % threads == 0 || chunk < Plan::scales_chunks) &&
-           chunk / scale_run_chunks < tiles_left;
+    return (Plan::group_chunks % threads == 0 || chunk < Plan::group_chunks) &&
+           in_values(chunk) / group_run_chunks < tiles_left;
   }
-  __device__ __forceinline__ const char* scales_source(int i) const {
-    const int chunk = threadIdx.x + i * threads;
-    int group = column / Config::group_size + chunk % scale_run_chunks / 2;
+  __device__ __forceinline__ const char* groups_source(int i) const {
+    const int whole = threadIdx.x + i * threads, chunk = in_values(whole);
+    int group = column / Plan::group_size + chunk % group_run_chunks / 2;
     if (!k_padded) group = min(group, all_groups - 1);
-    return scales + chunk / scale_run_chunks * scales_row_bytes + group * Plan::group_bytes +
-           chunk % 2 * 16;
+    return (whole == chunk ? scales : zeros) + chunk / group_run_chunks * scales_row_bytes +
+           group * Plan::group_bytes + chunk % 2 * 16;
+  }
+  static __device__ __forceinline__ int in_values(int chunk) {
+    constexpr int of_scales = Plan::scales_bytes / 16;
+    return Config::has_zero_points && chunk >= of_scales ? chunk - of_scales : chunk;
   }
 
   // -- to registers --
@@ -228,14 +239,20 @@ struct MmaOperands {
                          pair * 16 * Plan::x_line_bytes);
   }
 
-  __device__ __forceinline__ Words4 words(u32 stage_base, int tile, int k_tile) const {
-    return ptx::load_shared_words4(stage_base + codes_lane + tile * Plan::codes_run_bytes +
-                                   k_tile * Plan::tile_bytes);
+  __device__ __forceinline__ void words(CodeWords<Config::Codes::bits>& words, u32 stage_base,
+                                        int tile, int k_tile) const {
+    thread_load_codes<Config::Codes::bits>(
+        words, stage_base + codes_warp + tile * Plan::codes_run_bytes + k_tile * Plan::tile_bytes,
+        lane);
   }
 
   // `group` counts from the warp's first one in the stage.
   __device__ __forceinline__ u32 scale_pair(u32 stage_base, int tile, int group) const {
     return ptx::load_shared_u32(stage_base + scales_lane +
+                                (tile * Plan::groups + group) * Plan::group_bytes);
+  }
+  __device__ __forceinline__ u32 zero_pair(u32 stage_base, int tile, int group) const {
+    return ptx::load_shared_u32(stage_base + scales_lane + Plan::scales_bytes +
                                 (tile * Plan::groups + group) * Plan::group_bytes);
   }
 };

@@ -1,6 +1,6 @@
 // Where things lie in an mma block's shared memory: every byte offset of that family, as constants.
 // Run by nobody; constants only.
-// Reads -> writes: nothing. A ring of stages [x | codes | scales], and the fp32 output tile over it.
+// Reads -> writes: nothing. A ring of stages [x | codes | scales | zero points], and the fp32 output tile over it.
 // Source: own.
 #pragma once
 #include "humming/ptx/types.cuh"
@@ -27,20 +27,24 @@ struct MmaPlan {
   static constexpr int x_chunks = x_bytes / 16;
 
   // Codes: [row tile][k tile][bytes of a tile], as they lie in memory.
-  static constexpr int tile_bytes = Config::tile_bytes;
+  static constexpr int tile_bytes = 128 * Config::Codes::bits;
   static constexpr int codes = x_bytes;
   static constexpr int codes_run_bytes = k_tiles * tile_bytes;
   static constexpr int codes_bytes = row_tiles * codes_run_bytes;
   static constexpr int codes_chunks = codes_bytes / 16;
 
-  // Scales: [row tile][group][8][2], 16 bits each.
-  static constexpr int groups = (Config::block_k + Config::group_size - 1) / Config::group_size;
+  // Scales, then zero points where there are any: [row tile][group][8][2], 16 bits each.
+  static constexpr bool grouped = Config::group_size > 0;
+  static constexpr int group_size = grouped ? Config::group_size : Config::block_k;
+  static constexpr int groups = grouped ? (Config::block_k + group_size - 1) / group_size : 0;
   static constexpr int scales = codes + codes_bytes;
   static constexpr int group_bytes = 32;
   static constexpr int scales_bytes = row_tiles * groups * group_bytes;
-  static constexpr int scales_chunks = scales_bytes / 16;
+  static constexpr int zeros = scales + scales_bytes;
+  static constexpr int zeros_bytes = Config::has_zero_points ? scales_bytes : 0;
+  static constexpr int group_chunks = (scales_bytes + zeros_bytes) / 16;
 
-  static constexpr int stage_bytes = (scales + scales_bytes + 127) / 128 * 128;
+  static constexpr int stage_bytes = (zeros + zeros_bytes + 127) / 128 * 128;
   static constexpr int ring_bytes = stages * stage_bytes;
 
   // The output tile: [row of x][row of w] fp32; four words of padding keep a fragment's stores off

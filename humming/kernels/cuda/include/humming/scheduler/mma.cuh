@@ -14,6 +14,8 @@ struct MmaCall {
   const void* x;
   const void* codes;
   const void* scales;
+  const void* zero_points;
+  const float* row_scales;
   const float* bias;  // or null
   void* out;
   float* partials;  // [split_k][m][n rounded up to 8] where k is split through memory
