@@ -146,3 +146,18 @@ def test_a_stored_format_is_kept(tmp_path: Path) -> None:
     assert layer.quantized_weight("fp8e4m3t-fp8e4m3").format == "fp8e4m3t-fp8e4m3"
     with pytest.raises(HummingError, match="stored in, fp8e4m3t, but got format='int4g128'"):
         layer.quantized_weight("int4g128")
+
+
+def test_experts_of_an_uneven_width(tmp_path: Path) -> None:
+    """640 = 5 * 128 in halves of 2.5 groups, each expert with scales of its own."""
+    block, tensors, wholes = "model.layers.0.mlp.experts", {}, []
+    for expert in range(3):
+        part, whole = gptq_tensors(16, 640, 4, 128, 2, seed=7 * expert)
+        tensors.update(under(f"{block}.{expert}.down_proj", part))
+        wholes.append(whole)
+    checkpoint = humming.checkpoints.open(write_checkpoint(tmp_path, tensors, config(4, 128, 2)))
+    for rank in range(2):
+        shares = checkpoint.experts(block, "down_proj", columns=(rank, 2))
+        assert {share.format for share in shares} == {("uint4g128z", "uint4g64z")[rank]}
+        for share, whole in zip(shares, wholes, strict=True):
+            assert torch.equal(share.dequantized(), whole.chunk(2, dim=1)[rank])

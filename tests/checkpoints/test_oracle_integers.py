@@ -114,6 +114,32 @@ def test_awq(tmp_path: Path, n: int, k: int, size: int, packing: str) -> None:
     assert torch.equal(layer.dequantized(torch.float16), expected.half())
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("n", "k", "size"), [(32, 96, 32), (96, 192, 64), (64, 320, 160)])
+@pytest.mark.parametrize("packing", ["gemm", "gemv"])
+def test_auto_awq(tmp_path: Path, n: int, k: int, size: int, packing: str) -> None:
+    home = pytest.importorskip(f"awq.modules.linear.{packing}")
+    unpacking = pytest.importorskip("awq.utils.packing_utils")
+    linear, scales, zeros, codes = grid(n, k, 4, size)
+    fill(linear, codes, scales, zeros, torch.arange(k) // size)
+    maker = home.WQLinear_GEMM if packing == "gemm" else home.WQLinear_GEMV
+    given = (
+        (scales.t().contiguous(), zeros.t().contiguous()) if packing == "gemm" else (scales, zeros)
+    )
+    module = maker.from_linear(linear, 4, size, scales=given[0], zeros=given[1])
+    config = {"quant_method": "awq", "bits": 4, "group_size": size, "version": packing}
+    layer = humming.checkpoints.open(
+        write_checkpoint(tmp_path, under(LAYER, tensors_of(module)), config)
+    ).layer(LAYER)
+    expected = linear.weight.detach()
+    if packing == "gemm":
+        expected = unpacking.dequantize_gemm(
+            module.qweight, module.qzeros, module.scales, 4, size
+        ).t()
+    assert torch.equal(layer.dequantized(torch.float16), expected.half())
+    assert torch.equal(layer.bias, linear.bias.detach())
+
+
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])
 @pytest.mark.parametrize(
     ("module_name", "packing"),

@@ -25,8 +25,8 @@ def example(number: str) -> Path:
     return path
 
 
-def test_there_are_five_in_order():
-    assert [path.name[:3] for path in EXAMPLES] == ["01_", "02_", "03_", "04_", "05_"]
+def test_there_are_six_in_order():
+    assert [path.name[:3] for path in EXAMPLES] == [f"0{number}_" for number in range(1, 7)]
 
 
 def test_quantize(capsys):
@@ -61,3 +61,10 @@ def test_search_space(capsys):
     out = run(example("05"), capsys)
     assert "small: 54 combinations for family cpu" in out
     assert re.search(r"small\.yaml:\d+: .*'unrol'.*unroll", out)
+
+
+def test_checkpoint(capsys):
+    out = run(example("06"), capsys)
+    assert "q_proj: fp8e4m3t-fp8e4m3 [256, 256]" in out
+    assert "fused: fp8e4m3-fp8e4m3 [384, 256], a rank's share [192, 256]" in out
+    assert float(re.search(r"relative error ([\d.e-]+)", out)[1]) < 0.004
