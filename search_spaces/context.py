@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from humming.spec.device import CODE_PATH_FLAGS, Device
-from humming.spec.legality import CPU_ACTIVATIONS, takes_activations
+from humming.spec.legality import takes
 from humming.spec.problem import Problem
 
 
@@ -20,16 +20,10 @@ class ContextName:
 
 def _has(code_path: str) -> ContextName:
     flags = ", ".join(CODE_PATH_FLAGS[code_path])
-    types = " and ".join(CPU_ACTIVATIONS.get(code_path, ()))
     return ContextName(
-        f"1 where the CPU runs code path {code_path} ({flags})"
-        + (f" and activations are {types}" if types else "")
-        + ", else 0",
-        lambda p, d: int(
-            d.kind == "cpu"
-            and d.supports(code_path)
-            and takes_activations(code_path, p.activation_dtype)
-        ),
+        f"1 where the CPU runs code path {code_path} ({flags}), and that takes the format and the "
+        "activations, else 0",
+        lambda p, d: int(d.kind == "cpu" and d.supports(code_path) and takes(code_path, p)),
     )
 
 
@@ -57,7 +51,9 @@ NAMES: dict[str, ContextName] = {
         lambda _, d: _capability(d),
     ),
     "has_avx2": _has("avx2"),
+    "has_avx_vnni": _has("avx_vnni"),
     "has_avx512": _has("avx512"),
+    "has_avx512_vnni": _has("avx512_vnni"),
     "has_avx512_bf16": _has("avx512_bf16"),
 }
 

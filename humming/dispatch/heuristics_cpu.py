@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from humming.spec.config import CpuConfig, KernelConfig
 from humming.spec.device import CODE_PATH_FLAGS, Device
-from humming.spec.legality import takes_activations
+from humming.spec.legality import takes
 from humming.spec.problem import M_END, Problem
 
 
@@ -39,6 +39,13 @@ STEPS: dict[str, tuple[tuple[int, CpuConfig], ...]] = {
         (7, _stream("avx2", 4, 1, 1024)),
         (17, _blocked("avx2", 6, 16, 512)),
     ),
+    "avx_vnni": (
+        (0, _stream("avx_vnni", 1, 2, 2048)),
+        (2, _stream("avx_vnni", 2, 2, 1024)),
+        (3, _stream("avx_vnni", 4, 1, 1024)),
+        (5, _stream("avx_vnni", 6, 1, 1024)),
+        (7, _blocked("avx_vnni", 6, 16, 512)),
+    ),
     "avx512": (
         (0, _stream("avx512", 1, 1, 2048, block_n=64)),
         (2, _stream("avx512", 2, 4, 2048)),
@@ -48,6 +55,13 @@ STEPS: dict[str, tuple[tuple[int, CpuConfig], ...]] = {
         (17, _blocked("avx512", 16, 16, 256)),
         (33, _blocked("avx512", 8, 48, 512)),
         (129, _blocked("avx512", 4, 96, 256)),
+    ),
+    "avx512_vnni": (
+        (0, _stream("avx512_vnni", 1, 1, 2048, block_n=64)),
+        (2, _stream("avx512_vnni", 2, 1, 2048, block_n=64)),
+        (3, _stream("avx512_vnni", 4, 1, 2048, block_n=64)),
+        (5, _stream("avx512_vnni", 6, 1, 1024, block_n=64)),
+        (7, _stream("avx512_vnni", 8, 1, 1024, block_n=48)),
     ),
     "avx512_bf16": (
         (0, _stream("avx512_bf16", 1, 1, 2048, block_n=64)),
@@ -90,11 +104,7 @@ def heuristic_intervals(problem: Problem, device: Device) -> list[tuple[int, int
 def best_code_path(problem: Problem, device: Device) -> str:
     """The widest CPU code path that `device` has and that takes the activations; "generic" at the
     least."""
-    return [
-        path
-        for path in CODE_PATH_FLAGS
-        if device.supports(path) and takes_activations(path, problem.activation_dtype)
-    ][-1]
+    return [path for path in CODE_PATH_FLAGS if device.supports(path) and takes(path, problem)][-1]
 
 
 def _narrowed(config: CpuConfig, problem: Problem, device: Device) -> CpuConfig:

@@ -25,7 +25,7 @@ _STATUS = {
     2: "the workspace is too small",
     3: "an operand has no data",
 }
-_ARGS = struct.Struct("=7Q7q")  # x codes scales bias out workspace parallel_for; sizes and counts
+_ARGS = struct.Struct("=10Q7q")  # the fields of GemmArgs: addresses, then sizes and counts
 
 
 class PackedOperand(Protocol):
@@ -99,6 +99,9 @@ class LoadedKernel:
                 x.data_ptr(),
                 packed.codes.data_ptr(),
                 packed.scales.data_ptr(),
+                0 if packed.zero_points is None else packed.zero_points.data_ptr(),
+                0 if packed.row_scales is None else packed.row_scales.data_ptr(),
+                0 if packed.permutation is None else packed.permutation.data_ptr(),
                 0 if bias is None else bias.data_ptr(),
                 out.data_ptr(),
                 workspace.data_ptr(),

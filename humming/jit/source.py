@@ -13,7 +13,7 @@ from typing import Any
 
 import jinja2
 
-from humming.errors import FormatError
+from humming.jit.cpu_types import cpu_picks
 from humming.spec.canonical import content_hash
 from humming.spec.config import CpuConfig, KernelConfig, config_to_dict
 from humming.spec.device import CODE_PATH_FLAGS
@@ -21,10 +21,6 @@ from humming.spec.problem import Problem
 
 KERNELS_DIR = Path(__file__).parents[1] / "kernels"
 INCLUDE_DIR = KERNELS_DIR / "cpu" / "include"
-_ELEMENTS = {"fp32": "Fp32", "bf16": "Bf16", "fp16": "Fp16"}
-_DEQUANT = {"int4g128": {"fp32": "int4", "bf16_pairs": "int4_pairs"}}
-_PRODUCTS = {"fp32": "Fp32Product", "bf16_pairs": "Bf16PairProduct"}
-_PRODUCT_OF = {"avx512_bf16": "bf16_pairs"}  # code paths that multiply other numbers than fp32
 _INCLUDE = re.compile(r'^#include "(humming/[^"]+)"', re.MULTILINE)
 
 
@@ -48,34 +44,20 @@ def render(config: KernelConfig, problem: Problem) -> KernelSource:
     """The source of `config` for `problem`'s format and dtypes; m, n, k, bias and threads stay
     run-time arguments.
 
-    Problems that differ in shape alone share one source. Raises FormatError where the family lacks
-    the format.
+    Problems that differ in shape alone share one source.
     """
     if not isinstance(config, CpuConfig):
         from humming.jit.cuda.source import render_cuda  # it builds on this module
 
         return render_cuda(config, problem)
-    if problem.format not in _DEQUANT:
-        raise FormatError(
-            f"family '{config.family}' renders {', '.join(_DEQUANT)}, but got '{problem.format}'"
-        )
     static = {
         **config_to_dict(config),
         "format": problem.format,
         "activation_dtype": problem.activation_dtype,
         "output_dtype": problem.output_dtype,
     }
-    product = _PRODUCT_OF.get(config.code_path, "fp32")
-    return _source(
-        "gemm.cpp.j2",
-        config.code_path,
-        static,
-        dequant=_DEQUANT[problem.format][product],
-        product=product,
-        product_type=_PRODUCTS[product],
-        activation=_ELEMENTS[problem.activation_dtype],
-        output=_ELEMENTS[problem.output_dtype],
-    )
+    picks = cpu_picks(problem, config.code_path)
+    return _source("gemm.cpp.j2", config.code_path, static, **picks)
 
 
 def pool_source() -> KernelSource:
@@ -97,7 +79,9 @@ def source_hash(kind: str) -> str:
     return content_hash([[p.relative_to(folder).as_posix(), _sha256(p)] for p in files])
 
 
-def _source(template: str, code_path: str, static: dict[str, Any], **picks: str) -> KernelSource:
+def _source(
+    template: str, code_path: str, static: dict[str, Any], **picks: str | int
+) -> KernelSource:
     text = _environment().get_template(template).render(**static, **picks)
     return KernelSource(
         family="cpu",

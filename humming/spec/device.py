@@ -10,7 +10,18 @@ from humming.spec.canonical import content_hash, plain
 CODE_PATH_FLAGS: dict[str, tuple[str, ...]] = {
     "generic": (),
     "avx2": ("avx2", "f16c", "fma"),
+    "avx_vnni": ("avx2", "avx_vnni", "f16c", "fma"),
     "avx512": ("avx2", "avx512bw", "avx512dq", "avx512f", "avx512vl", "f16c", "fma"),
+    "avx512_vnni": (
+        "avx2",
+        "avx512_vnni",
+        "avx512bw",
+        "avx512dq",
+        "avx512f",
+        "avx512vl",
+        "f16c",
+        "fma",
+    ),
     "avx512_bf16": (
         "avx2",
         "avx512_bf16",

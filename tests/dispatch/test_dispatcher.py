@@ -173,7 +173,7 @@ def test_a_table_of_another_layout_is_refused():
 
 
 def test_what_no_family_runs_is_refused():
-    with pytest.raises(LegalityError, match="int8"):
-        resolve(replace(PROBLEM, format="int8"), HERE, None)
+    with pytest.raises(LegalityError, match="int4-fp8e4m3"):
+        resolve(replace(PROBLEM, format="int4-fp8e4m3"), HERE, None)
     with pytest.raises(LegalityError, match="m=-1"):
         lookup(resolve(PROBLEM, HERE, None), -1)

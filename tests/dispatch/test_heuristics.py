@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from humming.dispatch.heuristics import best_code_path, heuristic, heuristic_intervals
 from humming.spec.device import CODE_PATH_FLAGS, Device
-from humming.spec.legality import config_violations
+from humming.spec.legality import config_violations, takes
 from humming.spec.problem import M_END, Problem
 
+FLAGS = sorted({flag for flags in CODE_PATH_FLAGS.values() for flag in flags})
 DEVICES = st.builds(
     Device,
     kind=st.just("cpu"),
@@ -18,15 +19,15 @@ DEVICES = st.builds(
     cache_bytes=st.integers(0, 2**30),
     isa=st.one_of(
         st.sampled_from([*CODE_PATH_FLAGS.values()]),
-        st.lists(st.sampled_from(CODE_PATH_FLAGS["avx512_bf16"]), unique=True).map(tuple),
+        st.lists(st.sampled_from([*FLAGS]), unique=True).map(tuple),
     ),
     threads=st.one_of(st.none(), st.integers(1, 512)),
 )
 PROBLEMS = st.builds(
     Problem,
-    format=st.just("int4g128"),
+    format=st.sampled_from(["int4g128", "uint4g64zf", "fp8e4m3", "int8-int8", "int3g20"]),
     n=st.one_of(st.integers(1, 64), st.integers(1, 2**20)),
-    k=st.integers(1, 2**15).map(lambda words: 32 * words),
+    k=st.integers(1, 2**20),
     m=st.one_of(st.integers(0, 80), st.integers(0, M_END - 1)),
     activation_dtype=st.sampled_from(["fp32", "bf16", "fp16"]),
     bias=st.booleans(),
@@ -55,11 +56,7 @@ def test_the_widest_code_path_that_is_legal_is_taken(problem, device):
     path = best_code_path(problem, device)
     assert device.supports(path)
     wider = list(CODE_PATH_FLAGS)[list(CODE_PATH_FLAGS).index(path) + 1 :]
-    assert all(
-        not device.supports(other)
-        or (other == "avx512_bf16" and problem.activation_dtype != "bf16")
-        for other in wider
-    )
+    assert not any(device.supports(other) and takes(other, problem) for other in wider)
 
 
 def test_threads_share_k_only_where_n_has_too_few_tiles():

@@ -78,7 +78,7 @@ def test_a_workspace_that_is_too_small_is_a_launch_error(kernel, packed):
 
 def test_a_shape_that_the_kernel_cannot_take_is_a_launch_error(kernel, packed):
     with pytest.raises(LaunchError, match="the shape is not one"):
-        kernel.launch(bf16(3, 40), replace(packed, k=40), None, bf16(3, 20))
+        kernel.launch(bf16(3, 96), packed, None, bf16(3, 20), threads=0)
 
 
 def test_a_foreign_code_path_is_refused_before_it_is_opened(kernel, monkeypatch, tmp_path):

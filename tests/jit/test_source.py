@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from humming.errors import FormatError
+from humming.jit.cpu_types import WHOLE_ROW
 from humming.jit.source import INCLUDE_DIR, pool_source, read_probe_source, render, source_hash
 from humming.spec.config import CpuConfig
 from humming.spec.problem import Problem
@@ -48,14 +48,33 @@ def test_headers_are_those_included_and_flags_those_of_the_code_path():
 def test_bf16_products_are_picked_by_the_code_path_and_flags_are_spelt_for_the_compiler():
     narrow = render(replace(CONFIG, code_path="avx512"), PROBLEM)
     wide = render(replace(CONFIG, code_path="avx512_bf16"), PROBLEM)
-    assert "Product = humming::Fp32Product;" in narrow.text
-    assert "Product = humming::Bf16PairProduct;" in wide.text
+    assert "Product = humming::Fp32Product<Dequant>;" in narrow.text
+    assert "Product = humming::Bf16PairProduct<Dequant>;" in wide.text
     assert set(wide.flags) - set(narrow.flags) == {"-mavx512bf16"}
 
 
-def test_a_format_without_a_kernel_is_refused():
-    with pytest.raises(FormatError, match="family 'cpu' renders int4g128, but got 'int8'"):
-        render(CONFIG, replace(PROBLEM, format="int8"))
+@pytest.mark.parametrize(
+    ("format", "dequant", "group_size"),
+    [
+        ("int4g128", "Symmetric<humming::Int4>", 128),
+        ("int8", "Symmetric<humming::Integer<8, true>>", 0),
+        ("uint3g64z", "ZeroPoint<humming::Integer<3, false>, true>", 64),
+        ("uint4zf", "ZeroPoint<humming::Integer<4, false>, false>", WHOLE_ROW),
+        ("fp8e4m3t", "Symmetric<humming::SmallFloat<4, 3, humming::Specials::kNan>>", 0),
+        ("fp8e5m2b128", "Symmetric<humming::SmallFloat<5, 2, humming::Specials::kIeee>>", 128),
+        ("nvfp4", "Symmetric<humming::SmallFloat<2, 1, humming::Specials::kNone>>", 16),
+    ],
+)
+def test_a_format_picks_its_types(format, dequant, group_size):
+    text = render(CONFIG, replace(PROBLEM, format=format)).text
+    assert f"using Dequant = humming::{dequant};" in text
+    assert f"group_size = {group_size};" in text
+
+
+def test_formats_that_differ_in_nothing_a_kernel_sees_share_a_source():
+    one, other = replace(PROBLEM, format="fp8e4m3"), replace(PROBLEM, format="fp8e4m3t")
+    assert render(CONFIG, one).text == render(CONFIG, other).text
+    assert render(CONFIG, replace(one, act_order=True)).text != render(CONFIG, one).text
 
 
 def test_source_hash_is_stable():

@@ -14,7 +14,7 @@ from humming.quantize import PackedWeight, QuantizedTensor, pack, quantize
 from humming.reference import error_bound, matmul_float64
 from humming.spec.config import CpuConfig
 from humming.spec.device import CODE_PATH_FLAGS
-from humming.spec.legality import takes_activations
+from humming.spec.legality import takes
 from humming.spec.problem import Problem
 
 MOST_ROWS = 17
@@ -79,13 +79,9 @@ def launch(
 
 
 def code_paths(activation: str = "bf16") -> list[str]:
-    """Those of this CPU that take `activation`, narrowest first."""
-    device = cpu_device()
-    return [
-        path
-        for path in CODE_PATH_FLAGS
-        if device.supports(path) and takes_activations(path, activation)
-    ]
+    """Those of this CPU that take `activation` and int4g128, narrowest first."""
+    device, problem = cpu_device(), Problem("int4g128", 16, 128, 1, activation, activation)
+    return [path for path in CODE_PATH_FLAGS if device.supports(path) and takes(path, problem)]
 
 
 def typed_code_paths(*activations: str) -> list[tuple[str, str]]:

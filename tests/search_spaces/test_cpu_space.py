@@ -1,12 +1,14 @@
 """The built-in space for CPUs: it never runs dry, and it stays affordable."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from humming.spec.config import CpuConfig, config_from_dict
 from humming.spec.device import CODE_PATH_FLAGS, Device
-from humming.spec.legality import config_violations, takes_activations
+from humming.spec.legality import config_violations, takes
 from humming.spec.problem import Problem
 from search_spaces import context_of, load_spaces, select
 from search_spaces.check import WORDS
@@ -58,11 +60,7 @@ def _legal(problem: Problem, device: Device) -> list[CpuConfig]:
 def test_every_problem_on_every_cpu_has_a_candidate(problem, device):
     configs = _legal(problem, device)
     assert configs
-    best = [
-        path
-        for path in CODE_PATH_FLAGS
-        if device.supports(path) and takes_activations(path, problem.activation_dtype)
-    ][-1]
+    best = [path for path in CODE_PATH_FLAGS if device.supports(path) and takes(path, problem)][-1]
     tried = {config.code_path for config in configs}
     assert best in tried
     assert tried <= set(HAS[best]) | {best}
@@ -89,6 +87,7 @@ def test_k_is_shared_only_where_tiles_are_too_few_for_the_threads():
 @pytest.mark.parametrize(("knob", "words"), [(knob, words) for (_, knob), words in WORDS.items()])
 def test_the_words_of_a_knob_are_those_that_legality_knows(knob, words):
     problem, device = Problem("int4g128", 64, 128, 1), _cpu("avx512_bf16")
+    device = replace(device, isa=tuple({f for flags in CODE_PATH_FLAGS.values() for f in flags}))
     legal = CpuConfig("stream", "avx512", 1, 16, 128, 1, 0, 1)
     for word in words:
         broken = config_violations(CpuConfig(**{**vars(legal), knob: word}), problem, device)
@@ -107,7 +106,17 @@ def test_context_has_every_name_and_no_knob_is_called_like_one():
         "cache_bytes": 50 << 20,
         "sm_count": 132,
     } | dict.fromkeys(
-        ("threads", "l2_bytes", "capability", "has_avx2", "has_avx512", "has_avx512_bf16"), 0
+        (
+            "threads",
+            "l2_bytes",
+            "capability",
+            "has_avx2",
+            "has_avx_vnni",
+            "has_avx512",
+            "has_avx512_vnni",
+            "has_avx512_bf16",
+        ),
+        0,
     )
     for space in SPACES:
         assert not set(NAMES) & set(space.parameters)

@@ -14,9 +14,8 @@ from humming.spec.layouts import CPU_LAYOUT
 from humming.spec.legality import cpu, dequantize, mma, skinny
 from humming.spec.legality.cpu import (
     CPU_ACTIVATIONS,
-    CPU_FORMATS,
     CPU_MAX_ACCUMULATORS,
-    takes_activations,
+    takes,
 )
 from humming.spec.legality.mma import mma_smem_bytes
 from humming.spec.legality.rule import Rule, Violation
@@ -25,7 +24,6 @@ from humming.spec.problem import Problem
 
 __all__ = [
     "CPU_ACTIVATIONS",
-    "CPU_FORMATS",
     "CPU_LAYOUT",
     "CPU_MAX_ACCUMULATORS",
     "RULES",
@@ -38,7 +36,7 @@ __all__ = [
     "problem_violations",
     "skinny_block_rows",
     "skinny_smem_bytes",
-    "takes_activations",
+    "takes",
 ]
 
 RULES: tuple[Rule, ...] = (*cpu.RULES, *skinny.RULES, *dequantize.RULES, *mma.RULES)

@@ -5,22 +5,51 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from humming.spec.device import CODE_PATH_FLAGS, Device
+from humming.spec.formats import TensorFormat
 from humming.spec.layouts import CPU_LAYOUT
 from humming.spec.legality.rule import Rule, config_rule, problem_rule
 from humming.spec.problem import Problem
 
-CPU_FORMATS = ("int4g128",)
-CPU_MAX_ACCUMULATORS = {"generic": 6, "avx2": 6, "avx512": 28, "avx512_bf16": 28}
+CPU_MAX_ACCUMULATORS = {
+    "generic": 6,
+    "avx2": 6,
+    "avx_vnni": 6,
+    "avx512": 28,
+    "avx512_vnni": 28,
+    "avx512_bf16": 28,
+}
 """Code path -> 16-float accumulators that its register file holds beside operands (32 zmm, or 16
 ymm taken in pairs)."""
 CPU_ACTIVATIONS = {"avx512_bf16": ("bf16",)}
 """Code path -> the activation types that it multiplies exactly; all where it is not named."""
+CPU_WHOLE_NUMBER_PATHS = ("avx_vnni", "avx512_vnni")
+"""Code paths for quantized activations alone."""
+
+
+_PATHS_BY_QUANTIZED_X = {
+    False: tuple(path for path in CODE_PATH_FLAGS if path not in CPU_WHOLE_NUMBER_PATHS),
+    True: tuple(path for path in CODE_PATH_FLAGS if path not in CPU_ACTIVATIONS),
+}
+
+
+def is_exact_in_bf16(weight: TensorFormat) -> bool:
+    """Whether codes less their zero points are bf16 numbers, and pairs of them share a group."""
+    return weight.zero_point != "float" and (weight.group_size or 8) % 8 == 0
+
+
+def multiplies_bytes(weight: TensorFormat) -> bool:
+    """Whether weights can be multiplied with int8 activations as whole numbers."""
+    is_whole = weight.dtype.name in ("int4", "int8") and weight.scale_dtype is None
+    return is_whole and weight.granularity != "block" and (weight.group_size or 8) % 8 == 0
 
 
 def _problem(
-    name: str, holds: Callable[[Problem, Device], bool], says: Callable[[Problem, Device], str]
+    name: str,
+    holds: Callable[[Problem, Device], bool],
+    says: Callable[[Problem, Device], str],
+    static: bool = False,
 ) -> Rule:
-    return problem_rule("cpu", name, holds, says)
+    return problem_rule("cpu", name, holds, says, static)
 
 
 def _config(
@@ -42,11 +71,20 @@ RULES: tuple[Rule, ...] = (
     ),
     _problem(
         "cpu_format",
-        lambda p, d: p.format in CPU_FORMATS,
+        lambda p, d: p.quant.activation is None or p.quant.activation.name == "int8",
         lambda p, d: (
-            f"family 'cpu' runs {', '.join(CPU_FORMATS)}, but got format '{p.format}'; "
-            f"use --format {CPU_FORMATS[0]}"
+            "family 'cpu' runs activations of 16 or 32 bits or int8 by token, but got format "
+            f"'{p.format}'; use {p.quant.weight.name}"
         ),
+    ),
+    _problem(
+        "cpu_int8_weights",
+        lambda p, d: p.quant.activation is None or multiplies_bytes(p.quant.weight),
+        lambda p, d: (
+            "int8 activations go with weights of int4 or int8 in groups of a multiple of 8, but "
+            f"got format '{p.format}'; use {p.quant.weight.name}"
+        ),
+        static=True,
     ),
     _problem(
         "cpu_layout",
@@ -54,16 +92,6 @@ RULES: tuple[Rule, ...] = (
         lambda p, d: (
             f"family 'cpu' reads layout '{CPU_LAYOUT}', but got '{p.layout}'; repack the layer"
         ),
-    ),
-    _problem(
-        "cpu_no_act_order",
-        lambda p, d: not p.act_order,
-        lambda p, d: "family 'cpu' has no act-order; quantize without it",
-    ),
-    _problem(
-        "cpu_k_multiple",
-        lambda p, d: p.k % 32 == 0,
-        lambda p, d: f"`k % 32 == 0` must hold, but got k={p.k}; pad k to {-(-p.k // 32) * 32}",
     ),
     _config(
         "cpu_mainloop",
@@ -77,12 +105,32 @@ RULES: tuple[Rule, ...] = (
     ),
     _config(
         "cpu_bf16_activations",
-        lambda c, p, d: takes_activations(c.code_path, p.activation_dtype),
+        lambda c, p, d: (
+            p.activation_dtype in CPU_ACTIVATIONS.get(c.code_path, (p.activation_dtype,))
+        ),
         lambda c, p, d: (
             f"code_path '{c.code_path}' takes bf16 activations, as others are not exact in bf16, "
             f"but got {p.activation_dtype}; use code_path avx512"
         ),
         static=True,
+    ),
+    _config(
+        "cpu_bf16_weights",
+        lambda c, p, d: c.code_path not in CPU_ACTIVATIONS or is_exact_in_bf16(p.quant.weight),
+        lambda c, p, d: (
+            f"code_path '{c.code_path}' takes weights that are exact in bf16 in groups of a "
+            f"multiple of 8, but got format '{p.format}'; use code_path avx512"
+        ),
+        static=True,
+    ),
+    _config(
+        "cpu_products",
+        lambda c, p, d: c.code_path in _PATHS_BY_QUANTIZED_X[p.quant.activation is not None],
+        lambda c, p, d: (
+            f"code_path '{c.code_path}' multiplies "
+            + ("int8" if c.code_path in CPU_WHOLE_NUMBER_PATHS else "floats or int8, and not int8")
+            + f" activations, but got format '{p.format}'; use code_path avx512"
+        ),
     ),
     _config(
         "cpu_block_m_range",
@@ -160,6 +208,14 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def takes_activations(code_path: str, activation_dtype: str) -> bool:
-    """Whether `code_path` multiplies activations of this type without rounding them first."""
-    return activation_dtype in CPU_ACTIVATIONS.get(code_path, (activation_dtype,))
+def takes(code_path: str, problem: Problem) -> bool:
+    """Whether `code_path` multiplies `problem`'s activations and weights without rounding either
+    first, whatever the CPU."""
+    if problem.quant.activation is not None:
+        return code_path not in CPU_ACTIVATIONS
+    if code_path in CPU_WHOLE_NUMBER_PATHS:
+        return False
+    return code_path not in CPU_ACTIVATIONS or (
+        problem.activation_dtype in CPU_ACTIVATIONS[code_path]
+        and is_exact_in_bf16(problem.quant.weight)
+    )

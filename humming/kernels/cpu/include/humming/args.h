@@ -10,12 +10,15 @@
 namespace humming {
 
 struct GemmArgs {
-  const void* x;          // [m][k] of the activation type, row stride ldx
-  const uint32_t* codes;  // layout cpu_n16k8
-  const float* scales;    // layout cpu_n16k8
-  const float* bias;      // [n] or null
-  void* out;              // [m][n] of the output type, row stride ldo
-  void* workspace;        // workspace_bytes, any alignment; contents do not matter before or after
+  const void* x;               // [m][k] of the activation type, row stride ldx
+  const uint32_t* codes;       // layout cpu_n16k8
+  const float* scales;         // layout cpu_n16k8; null where all scales are a row's
+  const float* zero_points;    // as scales, or null
+  const float* row_scales;     // [panels][16] or null
+  const int32_t* permutation;  // [k] or null
+  const float* bias;           // [n] or null
+  void* out;                   // [m][n] of the output type, row stride ldo
+  void* workspace;  // workspace_bytes, any alignment; contents do not matter before or after
   ParallelFor parallel_for;  // not called where threads == 1
   int64_t workspace_bytes;
   int64_t m, n, k, ldx, ldo;

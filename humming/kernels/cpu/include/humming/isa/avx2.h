@@ -53,11 +53,75 @@ template <int bits>
 HUMMING_INLINE Codes shift_right(Codes a) {
   return {_mm256_srli_epi32(a.low, bits), _mm256_srli_epi32(a.high, bits)};
 }
+template <int bits>
+HUMMING_INLINE Codes shift_left(Codes a) {
+  return {_mm256_slli_epi32(a.low, bits), _mm256_slli_epi32(a.high, bits)};
+}
+// (a & mask) ^ flip
+HUMMING_INLINE Codes and_xor(Codes a, uint32_t mask, uint32_t flip) {
+  const __m256i masks = _mm256_set1_epi32((int)mask), flips = _mm256_set1_epi32((int)flip);
+  return {_mm256_xor_si256(_mm256_and_si256(a.low, masks), flips),
+          _mm256_xor_si256(_mm256_and_si256(a.high, masks), flips)};
+}
+// (a & mask) | b
+HUMMING_INLINE Codes and_or(Codes a, uint32_t mask, Codes b) {
+  const __m256i masks = _mm256_set1_epi32((int)mask);
+  return {_mm256_or_si256(_mm256_and_si256(a.low, masks), b.low),
+          _mm256_or_si256(_mm256_and_si256(a.high, masks), b.high)};
+}
+HUMMING_INLINE Codes add_each(Codes a, uint32_t b) {
+  const __m256i all = _mm256_set1_epi32((int)b);
+  return {_mm256_add_epi32(a.low, all), _mm256_add_epi32(a.high, all)};
+}
+// bits | (a > limit ? extra : 0), for a and limit below 2^31
+HUMMING_INLINE Codes or_where_above(Codes bits, Codes a, uint32_t limit, uint32_t extra) {
+  const __m256i limits = _mm256_set1_epi32((int)limit), extras = _mm256_set1_epi32((int)extra);
+  const __m256i low = _mm256_and_si256(_mm256_cmpgt_epi32(a.low, limits), extras);
+  const __m256i high = _mm256_and_si256(_mm256_cmpgt_epi32(a.high, limits), extras);
+  return {_mm256_or_si256(bits.low, low), _mm256_or_si256(bits.high, high)};
+}
+HUMMING_INLINE Vec as_float(Codes a) {
+  return {_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)};
+}
+HUMMING_INLINE Codes as_codes(Vec v) {
+  return {_mm256_castps_si256(v.low), _mm256_castps_si256(v.high)};
+}
 // (a & mask) ^ flip, read as fp32
 HUMMING_INLINE Vec and_xor_as_float(Codes a, uint32_t mask, uint32_t flip) {
-  const __m256i masks = _mm256_set1_epi32((int)mask), flips = _mm256_set1_epi32((int)flip);
-  return {_mm256_castsi256_ps(_mm256_xor_si256(_mm256_and_si256(a.low, masks), flips)),
-          _mm256_castsi256_ps(_mm256_xor_si256(_mm256_and_si256(a.high, masks), flips))};
+  return as_float(and_xor(a, mask, flip));
+}
+// The smaller of two numbers that are not NaN.
+HUMMING_INLINE Vec minimum(Vec a, Vec b) {
+  return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
+}
+
+// Lanes as int32.
+HUMMING_INLINE Codes zero_codes() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+HUMMING_INLINE void store_codes(uint32_t* to, Codes a) {
+  _mm256_storeu_si256((__m256i*)to, a.low);
+  _mm256_storeu_si256((__m256i*)(to + 8), a.high);
+}
+HUMMING_INLINE Codes add_codes(Codes a, Codes b) {
+  return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
+}
+HUMMING_INLINE Vec to_float(Codes a) {
+  return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)};
+}
+#if !defined(HUMMING_BYTE_PRODUCTS)
+HUMMING_INLINE __m256i add_byte_products(__m256i sum, __m256i bytes, __m256i factors) {
+  const __m256i even = _mm256_and_si256(bytes, _mm256_set1_epi16(0xFF));
+  const __m256i odd = _mm256_srli_epi16(bytes, 8);
+  const __m256i even_factors = _mm256_srai_epi16(_mm256_slli_epi16(factors, 8), 8);
+  const __m256i odd_factors = _mm256_srai_epi16(factors, 8);
+  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(even, even_factors));
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(odd, odd_factors));
+}
+#endif
+// sum + the four products of a lane's unsigned bytes with the signed bytes of `factor`
+HUMMING_INLINE Codes add_byte_products(Codes sum, Codes bytes, uint32_t factor) {
+  const __m256i factors = _mm256_set1_epi32((int)factor);
+  return {add_byte_products(sum.low, bytes.low, factors),
+          add_byte_products(sum.high, bytes.high, factors)};
 }
 
 // No 16-entry lookup here; the declaration lets code that asks kHasLookup first be parsed.

@@ -30,12 +30,55 @@ template <int bits>
 HUMMING_INLINE Codes shift_right(Codes a) {
   return _mm512_srli_epi32(a, bits);
 }
+template <int bits>
+HUMMING_INLINE Codes shift_left(Codes a) {
+  return _mm512_slli_epi32(a, bits);
+}
+// (a & mask) ^ flip
+HUMMING_INLINE Codes and_xor(Codes a, uint32_t mask, uint32_t flip) {
+  constexpr int kAndXor = 0x6A;  // truth table of (a & b) ^ c
+  return _mm512_ternarylogic_epi32(a, _mm512_set1_epi32((int)mask), _mm512_set1_epi32((int)flip),
+                                   kAndXor);
+}
+// (a & mask) | b
+HUMMING_INLINE Codes and_or(Codes a, uint32_t mask, Codes b) {
+  constexpr int kAndOr = 0xEA;  // truth table of (a & b) | c
+  return _mm512_ternarylogic_epi32(a, _mm512_set1_epi32((int)mask), b, kAndOr);
+}
+HUMMING_INLINE Codes add_each(Codes a, uint32_t b) {
+  return _mm512_add_epi32(a, _mm512_set1_epi32((int)b));
+}
+// bits | (a > limit ? extra : 0), for a and limit below 2^31
+HUMMING_INLINE Codes or_where_above(Codes bits, Codes a, uint32_t limit, uint32_t extra) {
+  const __mmask16 above = _mm512_cmpgt_epi32_mask(a, _mm512_set1_epi32((int)limit));
+  return _mm512_mask_or_epi32(bits, above, bits, _mm512_set1_epi32((int)extra));
+}
+HUMMING_INLINE Vec as_float(Codes a) { return _mm512_castsi512_ps(a); }
+HUMMING_INLINE Codes as_codes(Vec v) { return _mm512_castps_si512(v); }
 // (a & mask) ^ flip, read as fp32
 HUMMING_INLINE Vec and_xor_as_float(Codes a, uint32_t mask, uint32_t flip) {
-  constexpr int kAndXor = 0x6A;  // truth table of (a & b) ^ c
-  return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(a, _mm512_set1_epi32((int)mask),
-                                                       _mm512_set1_epi32((int)flip), kAndXor));
+  return as_float(and_xor(a, mask, flip));
 }
+// The smaller of two numbers that are not NaN.
+HUMMING_INLINE Vec minimum(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+
+// Lanes as int32.
+HUMMING_INLINE Codes zero_codes() { return _mm512_setzero_si512(); }
+HUMMING_INLINE void store_codes(uint32_t* to, Codes a) { _mm512_storeu_si512(to, a); }
+HUMMING_INLINE Codes add_codes(Codes a, Codes b) { return _mm512_add_epi32(a, b); }
+HUMMING_INLINE Vec to_float(Codes a) { return _mm512_cvtepi32_ps(a); }
+#if !defined(HUMMING_BYTE_PRODUCTS)
+// sum + the four products of a lane's unsigned bytes with the signed bytes of `factor`
+HUMMING_INLINE Codes add_byte_products(Codes sum, Codes bytes, uint32_t factor) {
+  const __m512i factors = _mm512_set1_epi32((int)factor);
+  const __m512i even = _mm512_and_si512(bytes, _mm512_set1_epi16(0xFF));
+  const __m512i odd = _mm512_srli_epi16(bytes, 8);
+  const __m512i even_factors = _mm512_srai_epi16(_mm512_slli_epi16(factors, 8), 8);
+  const __m512i odd_factors = _mm512_srai_epi16(factors, 8);
+  sum = _mm512_add_epi32(sum, _mm512_madd_epi16(even, even_factors));
+  return _mm512_add_epi32(sum, _mm512_madd_epi16(odd, odd_factors));
+}
+#endif
 
 // table[lane % 16] for each lane: a lane's low 4 bits pick, the others do not matter.
 constexpr bool kHasLookup = true;

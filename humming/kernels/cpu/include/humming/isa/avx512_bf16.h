@@ -24,6 +24,27 @@ HUMMING_INLINE Vec add_products(Vec sum, Pairs a, Pairs b) {
 HUMMING_INLINE Pairs lookup_pairs(Codes elements, const uint16_t (&table)[32]) {
   return _mm512_permutexvar_epi16(elements, _mm512_loadu_si512(table));
 }
+// The same of 64 entries: the low 6 bits pick.
+HUMMING_INLINE Pairs lookup_pairs(Codes elements, const uint16_t (&table)[64]) {
+  return _mm512_permutex2var_epi16(_mm512_loadu_si512(table), elements,
+                                   _mm512_loadu_si512(table + 32));
+}
+// For each 16-bit element: `set` where bit `bit` of `elements` is set, else `clear`.
+template <int bit>
+HUMMING_INLINE Pairs choose_by_bit(Codes elements, Pairs set, Pairs clear) {
+  return _mm512_mask_mov_epi16(clear, _mm512_test_epi16_mask(elements, _mm512_set1_epi16(1 << bit)),
+                               set);
+}
+HUMMING_INLINE Codes sub_elements(Codes a, Codes b) { return _mm512_sub_epi16(a, b); }
+// The whole number of each lane in both of its halves.
+HUMMING_INLINE Codes both_halves(Vec whole) {
+  const __m512i low = _mm512_and_si512(_mm512_cvtps_epi32(whole), _mm512_set1_epi32(0xFFFF));
+  return _mm512_or_si512(low, _mm512_slli_epi32(low, 16));
+}
+// Pairs of the upper halves of two fp32 numbers: exact where those are bf16 numbers.
+HUMMING_INLINE Pairs pair_of(Vec first, Vec second) {
+  return and_or(as_codes(second), 0xFFFF0000u, _mm512_srli_epi32(as_codes(first), 16));
+}
 // 32 consecutive 16-bit elements, put into the order that `order` lists.
 HUMMING_INLINE Pairs load_in_order(const uint16_t* from, const uint16_t (&order)[32]) {
   return _mm512_permutexvar_epi16(_mm512_loadu_si512(order), _mm512_loadu_si512(from));

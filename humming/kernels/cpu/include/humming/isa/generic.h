@@ -14,7 +14,7 @@ namespace humming {
 
 using Float4 = float __attribute__((vector_size(16)));
 using Uint4 = uint32_t __attribute__((vector_size(16)));
-using Int4 = int32_t __attribute__((vector_size(16)));
+using Signed4 = int32_t __attribute__((vector_size(16)));
 
 struct Vec {
   Float4 part[4];
@@ -65,10 +65,69 @@ template <int bits>
 HUMMING_INLINE Codes shift_right(Codes a) {
   return {{a.part[0] >> bits, a.part[1] >> bits, a.part[2] >> bits, a.part[3] >> bits}};
 }
+template <int bits>
+HUMMING_INLINE Codes shift_left(Codes a) {
+  return {{a.part[0] << bits, a.part[1] << bits, a.part[2] << bits, a.part[3] << bits}};
+}
+template <class F>
+HUMMING_INLINE Codes each_codes_part(F&& part) {
+  return {{part(0), part(1), part(2), part(3)}};
+}
+// (a & mask) ^ flip
+HUMMING_INLINE Codes and_xor(Codes a, uint32_t mask, uint32_t flip) {
+  const Uint4 masks{mask, mask, mask, mask}, flips{flip, flip, flip, flip};
+  return each_codes_part([&](int i) { return (a.part[i] & masks) ^ flips; });
+}
+// (a & mask) | b
+HUMMING_INLINE Codes and_or(Codes a, uint32_t mask, Codes b) {
+  const Uint4 masks{mask, mask, mask, mask};
+  return each_codes_part([&](int i) { return (a.part[i] & masks) | b.part[i]; });
+}
+HUMMING_INLINE Codes add_each(Codes a, uint32_t b) {
+  return each_codes_part([&](int i) { return a.part[i] + b; });
+}
+// bits | (a > limit ? extra : 0), for a and limit below 2^31
+HUMMING_INLINE Codes or_where_above(Codes bits, Codes a, uint32_t limit, uint32_t extra) {
+  const Signed4 limits = Signed4{} + (int32_t)limit;
+  return each_codes_part(
+      [&](int i) { return bits.part[i] | ((Uint4)((Signed4)a.part[i] > limits) & extra); });
+}
+HUMMING_INLINE Vec as_float(Codes a) {
+  return each_part([&](int i) { return (Float4)a.part[i]; });
+}
+HUMMING_INLINE Codes as_codes(Vec v) {
+  return each_codes_part([&](int i) { return (Uint4)v.part[i]; });
+}
 // (a & mask) ^ flip, read as fp32
 HUMMING_INLINE Vec and_xor_as_float(Codes a, uint32_t mask, uint32_t flip) {
-  const Uint4 masks{mask, mask, mask, mask}, flips{flip, flip, flip, flip};
-  return each_part([&](int i) { return (Float4)((a.part[i] & masks) ^ flips); });
+  return as_float(and_xor(a, mask, flip));
+}
+// The smaller of two numbers that are not NaN.
+HUMMING_INLINE Vec minimum(Vec a, Vec b) {
+  return each_part([&](int i) {
+    const Uint4 less = (Uint4)(a.part[i] < b.part[i]);
+    return (Float4)((less & (Uint4)a.part[i]) | (~less & (Uint4)b.part[i]));
+  });
+}
+
+// Lanes as int32.
+HUMMING_INLINE Codes zero_codes() { return {}; }
+HUMMING_INLINE void store_codes(uint32_t* to, Codes a) { std::memcpy(to, &a, sizeof(a)); }
+HUMMING_INLINE Codes add_codes(Codes a, Codes b) {
+  return each_codes_part([&](int i) { return a.part[i] + b.part[i]; });
+}
+HUMMING_INLINE Vec to_float(Codes a) {
+  return each_part([&](int i) { return __builtin_convertvector((Signed4)a.part[i], Float4); });
+}
+// sum + the four products of a lane's unsigned bytes with the signed bytes of `factor`
+HUMMING_INLINE Codes add_byte_products(Codes sum, Codes bytes, uint32_t factor) {
+  static_for<4>([&](auto i) {
+    const int32_t signed_byte = (int8_t)(factor >> (8 * i));
+    sum = each_codes_part([&](int part) {
+      return sum.part[part] + ((bytes.part[part] >> (8 * i)) & 0xFFu) * (uint32_t)signed_byte;
+    });
+  });
+  return sum;
 }
 
 // No 16-entry lookup here; the declaration lets code that asks kHasLookup first be parsed.

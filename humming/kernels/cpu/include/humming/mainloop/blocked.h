@@ -10,7 +10,7 @@
 
 #include "humming/epilogue/output.h"
 #include "humming/mainloop/legality.h"
-#include "humming/memory/activation.h"
+#include "humming/memory/activation_for.h"
 
 namespace humming {
 
@@ -19,6 +19,10 @@ struct Mainloop {
   static_assert(check_legality<Config>(), "legal");
   using Product = typename Config::Product;
   using Factor = typename Product::Factor;
+  using Sum = typename Product::Sum;
+  using Unit = typename Product::Unit;
+  using X = ActivationFor<Config>;
+  using Weight = PackedWeight<Config>;
   static constexpr int block_m = Config::block_m;
   static constexpr int block_n = Config::block_n;
   static constexpr int block_k = Config::block_k;
@@ -30,13 +34,12 @@ struct Mainloop {
   static constexpr int64_t kTileFactors = block_k / Product::term_columns * block_n;
 
   static int64_t workspace_floats(int64_t m, int64_t n, int64_t k, int64_t threads) {
-    return Activation<Config>::workspace_floats(m, k) +
-           Parts(m, n, threads).count() * part_floats(m);
+    return X::workspace_floats(m, k) + Parts(m, n, threads).count() * part_floats(m);
   }
 
   template <class Out>
-  static void run(const Activation<Config>& x, const PackedWeight& w, const Out& out,
-                  float* workspace, const Workers& workers) {
+  static void run(const X& x, const Weight& w, const Out& out, float* workspace,
+                  const Workers& workers) {
     const Parts parts(out.m, w.n, workers.threads);
     workers.run(parts.count(), [&](int64_t part) {
       const Range m_blocks = parts.m_blocks(part), n_blocks = parts.n_blocks(part);
@@ -71,19 +74,19 @@ struct Mainloop {
   }
 
   template <class Out>
-  static void multiply_block(const Activation<Config>& x, const PackedWeight& w, const Out& out,
-                             Range m_blocks, int64_t n_block, Factor* tile, float* sums) {
-    const float* scales[tile_panels];
-    for (int p = 0; p < tile_panels; ++p) scales[p] = w.panel_scales(n_block * tile_panels + p);
-    for (int64_t first_k = 0; first_k < w.k; first_k += block_k) {
-      const int64_t columns = least(block_k, w.k - first_k);
-      dequantize_tile(w, n_block * tile_panels, first_k, columns, tile);
+  static void multiply_block(const X& x, const Weight& w, const Out& out, Range m_blocks,
+                             int64_t n_block, Factor* tile, float* sums) {
+    const int64_t all_columns = w.units() * Unit::columns;
+    for (int64_t first_k = 0; first_k < all_columns; first_k += block_k) {
+      const int64_t last_k = least(first_k + block_k, all_columns);
+      dequantize_tile(w, n_block * tile_panels, first_k, last_k, tile);
       for (int64_t m_block = m_blocks.begin; m_block < m_blocks.end; ++m_block) {
         float* block_sums = sums + (m_block - m_blocks.begin) * block_m * block_n;
-        for (int64_t k = 0; k < columns; k += kGroupColumns) {
-          multiply_group(x.block(m_block, first_k + k), tile + k / Product::term_columns * block_n,
-                         least(kGroupColumns, columns - k) / Product::term_columns, scales,
-                         (first_k + k) / kGroupColumns, block_sums);
+        for (int64_t k = first_k; k < last_k;) {
+          const int64_t end = least(end_of_group(w, k), last_k);
+          multiply_columns(x, m_block, tile + (k - first_k) / Product::term_columns * block_n, w,
+                           n_block * tile_panels, {k, end}, block_sums);
+          k = end;
         }
       }
     }
@@ -98,45 +101,75 @@ struct Mainloop {
     }
   }
 
-  // tile [columns / term_columns][block_n] = codes as numbers, without their scales
-  static void dequantize_tile(const PackedWeight& w, int64_t first_panel, int64_t first_k,
-                              int64_t columns, Factor* tile) {
-    constexpr int step_terms = kStepColumns / Product::term_columns;
+  // Where the columns end that share the scale of column k.
+  static int64_t end_of_group(const Weight& w, int64_t k) {
+    if constexpr (!Weight::has_scales) return w.units() * Unit::columns;
+    const int64_t group = w.group_of(k);
+    return group + 1 < w.groups() ? (group + 1) * Weight::group_size : w.units() * Unit::columns;
+  }
+
+  // tile [(last_k - first_k) / term_columns][block_n] = codes as numbers, less their zero points,
+  // without their scales
+  static void dequantize_tile(const Weight& w, int64_t first_panel, int64_t first_k, int64_t last_k,
+                              Factor* tile) {
+    constexpr int unit_terms = Unit::columns / Product::term_columns;
+    constexpr int segments = Unit::columns / Weight::segment_columns;
+    constexpr int segment_terms = unit_terms / segments;
     for (int p = 0; p < tile_panels; ++p) {
-      const uint32_t* codes = w.panel_codes(first_panel + p) + first_k / kStepColumns * kLanes;
+      const uint32_t* codes = w.unit_codes(first_panel + p, first_k / Unit::columns);
       Factor* to = tile + p * kLanes;
-      for (int64_t s = 0; s < columns / kStepColumns; ++s) {
-        const auto step = Product::step(load_codes(codes + s * kLanes));
-        static_for<step_terms>([&](auto j) {
-          Product::store_values(to + (s * step_terms + j) * block_n,
-                                Product::template decode<j>(step));
+      for (int64_t k = first_k; k < last_k; k += Unit::columns) {
+        const Unit unit = Unit::load(codes);
+        static_for<segments>([&](auto s) {
+          const auto zero_point = zero_of(w, first_panel + p, k + s * Weight::segment_columns);
+          static_for<segment_terms>([&](auto i) {
+            constexpr int term = s * segment_terms + i;
+            Product::store_values(to + term * block_n,
+                                  Product::template decode<term>(unit, zero_point));
+          });
         });
+        codes += Unit::lines * kLanes;
+        to += unit_terms * block_n;
       }
     }
   }
 
-  // sums [block_m][block_n] (+)= x [terms][block_m] times tile [terms][block_n], scaled
-  static void multiply_group(const Factor* x, const Factor* tile, int64_t terms,
-                             const float* const (&scales)[tile_panels], int64_t group,
-                             float* sums) {
-    Vec sum[block_m][tile_panels];
-    static_for<block_m>(
-        [&](auto row) { static_for<tile_panels>([&](auto p) { sum[row][p] = zero(); }); });
+  static HUMMING_INLINE typename Product::Zero zero_of(const Weight& w, int64_t panel, int64_t k) {
+    if constexpr (!Product::Dequant::has_zero_points) return {};
+    return Product::load_zero(w.panel_zero_points(panel) + w.group_of(k) * kLanes);
+  }
+
+  // sums [block_m][block_n] (+)= x block times `columns` of the tile, which share a scale
+  static void multiply_columns(const X& x, int64_t m_block, const Factor* tile, const Weight& w,
+                               int64_t first_panel, Range columns, float* sums) {
+    const Factor* factors = x.block(m_block, columns.begin);
+    const int64_t terms = (columns.end - columns.begin) / Product::term_columns;
+    Sum sum[block_m][tile_panels];
+    static_for<block_m>([&](auto row) {
+      static_for<tile_panels>([&](auto p) { sum[row][p] = Product::nothing(); });
+    });
     for (int64_t t = 0; t < terms; ++t) {
       typename Product::Values values[tile_panels];
       static_for<tile_panels>(
           [&](auto p) { values[p] = Product::load_values(tile + t * block_n + p * kLanes); });
       static_for<block_m>([&](auto row) {
-        const Factor factor = x[t * block_m + row];
+        const Factor factor = factors[t * block_m + row];
         static_for<tile_panels>(
             [&](auto p) { sum[row][p] = Product::multiply_add(factor, values[p], sum[row][p]); });
       });
     }
+    const auto correction = x.correction(m_block, columns.begin, columns.end);
+    const int64_t group = w.group_of(columns.begin);
     static_for<tile_panels>([&](auto p) {
-      const Vec scale = load(scales[p] + group * kLanes);
       static_for<block_m>([&](auto row) {
         float* to = sums + row * block_n + p * kLanes;
-        store(to, fma(sum[row][p], scale, group ? load(to) : zero()));
+        const Vec before = columns.begin ? load(to) : zero();
+        const Vec exact = correction.corrected(sum[row][p], row);
+        if constexpr (Weight::has_scales) {
+          store(to, fma(exact, load(w.panel_scales(first_panel + p) + group * kLanes), before));
+        } else {
+          store(to, add(exact, before));
+        }
       });
     });
   }

@@ -4,15 +4,19 @@
 // Technique: none.
 #pragma once
 
-#include "humming/memory/element.h"
+#include "humming/memory/packed_weight.h"
 
 namespace humming {
 
 template <class Config>
 constexpr bool check_legality() {
   using C = Config;
-  static_assert(!C::Product::takes_bf16_only || std::is_same_v<typename C::Activation, Bf16>,
-                "cpu_bf16_activations");
+  constexpr int divisor = greatest_divisor(8, C::group_size);
+  static_assert(!C::Product::quantizes_x || (C::Product::takes_weight && divisor == 8),
+                "cpu_int8_weights");
+  static_assert(!C::Product::flushes_denormals || (C::Product::takes_weight && divisor == 8),
+                "cpu_bf16_weights");
+  static_assert(C::Product::template takes<typename C::Activation>, "cpu_bf16_activations");
   static_assert(C::block_m >= 1 && C::block_m <= 16, "cpu_block_m_range");
   static_assert(C::block_n % 16 == 0 && C::block_n >= 16 && C::block_n <= 128,
                 "cpu_block_n_multiple");

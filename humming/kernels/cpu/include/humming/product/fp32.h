@@ -8,29 +8,40 @@
 
 namespace humming {
 
+template <class Dequant_>
 struct Fp32Product {
+  using Dequant = Dequant_;
   using Factor = float;  // what a row of x has in one term
   using Values = Vec;    // what 16 rows of w have in one term
-  using Step = Int4Step;
+  using Sum = Vec;       // what is summed of 16 rows of w
+  using Unit = typename Dequant::Unit;
+  using Zero = typename Dequant::Zero;
+  static constexpr int bits = Dequant::Type::bits;
   static constexpr int term_columns = 1;
   static constexpr bool flushes_denormals = false;
-  static constexpr bool takes_bf16_only = false;
+  static constexpr bool quantizes_x = false;
+  template <class Activation>
+  static constexpr bool takes = true;
+  static constexpr bool takes_weight = true;
 
-  static HUMMING_INLINE Step step(Codes codes) { return int4_step(codes); }
+  static HUMMING_INLINE Zero load_zero(const float* from) { return Dequant::load_zero(from); }
   template <int term>
-  static HUMMING_INLINE Values decode(const Step& step) {
-    return humming::decode<term>(step);
+  static HUMMING_INLINE Values decode(const Unit& unit, const Zero& zero) {
+    return Dequant::template value<term>(unit, zero);
   }
-  static HUMMING_INLINE Vec multiply_add(Factor factor, Values values, Vec sum) {
+  static HUMMING_INLINE Sum nothing() { return zero(); }
+  static HUMMING_INLINE Sum multiply_add(Factor factor, Values values, Sum sum) {
     return fma(broadcast(factor), values, sum);
   }
+  static HUMMING_INLINE Sum add_sums(Sum a, Sum b) { return add(a, b); }
   static HUMMING_INLINE Values load_values(const Factor* from) { return load(from); }
   static HUMMING_INLINE void store_values(Factor* to, Values values) { store(to, values); }
 
-  // The 16 factors of 16 columns of x.
+  // The factors of 32 columns of x.
   template <class Element>
   static HUMMING_INLINE void factors(const typename Element::Stored* from, Factor* to) {
     store(to, Element::load16(from));
+    store(to + kLanes, Element::load16(from + kLanes));
   }
 };
 
