@@ -157,6 +157,7 @@ def test_the_formula_of_shared_memory_is_the_mma_kernels_own():
             num_stages=generator.randint(2, 8),
             warps_m=1,
             warps_n=1,
+            warps_k=generator.randint(1, 4),
         )
         asked = problem("bf16", format=PLAN_FORMATS[number % len(PLAN_FORMATS)])
         has = weight_constants(asked)

@@ -31,7 +31,11 @@ def mma_smem_bytes(config: MmaConfig, problem: Problem) -> int:
     scales *= 2 if weight.zero_point else 1
     ring = config.num_stages * -(-(x + codes + scales) // 128) * 128
     output = config.block_m * (config.block_n + 4) * 4
-    return max(ring, output) + 128  # its base is aligned to 128 by hand
+    exchange = 0  # of sums, between warps that share k
+    fragments = row_tiles // max(config.warps_n, 1) * _columns(config)
+    if fragments % max(config.warps_k, 1) == 0:
+        exchange = (config.warps_k - 1) * config.block_m * config.block_n * 4
+    return max(ring, output, exchange) + 128  # its base is aligned to 128 by hand
 
 
 def mma_accumulators(config: MmaConfig) -> int:

@@ -87,6 +87,28 @@ __device__ __forceinline__ void block_multiply(MmaSums<Config>& sums, MmaOperand
   }
 }
 
+// The sums of warps that share k, added up in the tile.
+template <class Config>
+__device__ __forceinline__ void block_add_ways(const MmaTile<Config>& tile, MmaSums<Config>& sums,
+                                               int warp_m, int warp_n, int way, int lane) {
+  __syncthreads();
+  if constexpr (MmaPlan<Config>::exchanged) {
+    const int place = threadIdx.x % MmaPlan<Config>::way_threads;
+    tile.warp_send(sums, way, place);
+    __syncthreads();
+    tile.warp_add(sums, way, place);
+    __syncthreads();
+    tile.warp_put(sums, way, warp_m, warp_n, lane);
+  } else {
+    if (way == 0) tile.warp_put(sums, way, warp_m, warp_n, lane);
+#pragma unroll 1
+    for (int next = 1; next < Config::warps_k; ++next) {
+      __syncthreads();
+      if (next == way) tile.warp_put_over(sums, warp_m, warp_n, lane);
+    }
+  }
+}
+
 template <class Config>
 __device__ __forceinline__ void block_mma(u32 shared, const MmaCall& call) {
   shared = MmaTile<Config>::aligned(shared);
@@ -105,13 +127,7 @@ __device__ __forceinline__ void block_mma(u32 shared, const MmaCall& call) {
   block_multiply<Config>(sums, operands, share.stages);
 
   const MmaTile<Config> tile = {shared};
-  __syncthreads();
-  if (warp_k == 0) tile.template warp_put<false>(sums, warp_m, warp_n, lane);
-#pragma unroll 1
-  for (int way = 1; way < Config::warps_k; ++way) {
-    __syncthreads();
-    if (way == warp_k) tile.template warp_put<true>(sums, warp_m, warp_n, lane);
-  }
+  block_add_ways(tile, sums, warp_m, warp_n, warp_k, lane);
   block_finish<Config>(tile, call, share);
 }
 

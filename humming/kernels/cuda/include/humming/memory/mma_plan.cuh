@@ -1,6 +1,6 @@
 // Where things lie in an mma block's shared memory: every byte offset of that family, as constants.
 // Run by nobody; constants only.
-// Reads -> writes: nothing. A ring of stages [x | codes | scales | zero points], and the fp32 output tile over it.
+// Reads -> writes: nothing. A ring of stages [x | codes | scales | zero points], and what is added up over it.
 // Source: own.
 #pragma once
 #include "humming/ptx/types.cuh"
@@ -52,9 +52,17 @@ struct MmaPlan {
   static constexpr int tile_pitch = Config::block_n + 4;
   static constexpr int output_bytes = Config::block_m * tile_pitch * 4;
 
+  // Where warps share k: each gets a part of the sums' fragments from the others and adds them up.
+  static constexpr int fragments = warp_tiles * columns;
+  static constexpr bool exchanged = Config::warps_k > 1 && fragments % Config::warps_k == 0;
+  static constexpr int parts = exchanged ? Config::warps_k : 1;
+  static constexpr int part_fragments = fragments / parts;
+  static constexpr int way_threads = threads / Config::warps_k;
+  static constexpr int exchange_bytes = (parts - 1) * Config::block_m * Config::block_n * 4;
+
   static constexpr int base_alignment = 128;
-  static constexpr int bytes =
-      (ring_bytes > output_bytes ? ring_bytes : output_bytes) + base_alignment;
+  static constexpr int sums_bytes = output_bytes > exchange_bytes ? output_bytes : exchange_bytes;
+  static constexpr int bytes = (ring_bytes > sums_bytes ? ring_bytes : sums_bytes) + base_alignment;
   static_assert(bytes == Config::smem_bytes, "as the formula in legality/mma.py says");
 };
 

@@ -20,24 +20,69 @@ struct MmaTile {
     return (shared + Plan::base_alignment - 1) / Plan::base_alignment * Plan::base_alignment;
   }
 
-  // The first warp of an output puts its sums, the others add theirs.
-  template <bool add>
-  __device__ __forceinline__ void warp_put(const float (&sums)[Plan::warp_tiles][Plan::columns][4],
-                                           int warp_m, int warp_n, int lane) const {
-    const u32 base = shared + ((warp_m * Plan::columns * 8 + lane % 4 * 2) * Plan::tile_pitch +
-                               warp_n * Plan::warp_tiles * 16 + lane / 4) *
-                                  4;
+  using Sums = float[Plan::warp_tiles][Plan::columns][4];
+
+  // Sums of the warps that share k (`way` of this one): each sends the parts that others own, and
+  // adds up its own, in the order of ways.
+  __device__ __forceinline__ void warp_send(const Sums& sums, int way, int place) const {
 #pragma unroll
-    for (int t = 0; t < Plan::warp_tiles; ++t)
+    for (int part = 0; part < Plan::parts; ++part)
+      if (part != way)
 #pragma unroll
-      for (int c = 0; c < Plan::columns; ++c)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const u32 place = base + ((c * 8 + i % 2) * Plan::tile_pitch + t * 16 + i / 2 * 8) * 4;
-          float value = sums[t][c][i];
-          if constexpr (add) value += ptx::load_shared_f32(place);
-          ptx::store_shared_f32(place, value);
+        for (int i = 0; i < Plan::part_fragments; ++i) {
+          const float (&v)[4] = fragment(sums, part, i);
+          ptx::store_shared_words4(exchange(part, way, i, place),
+                                   {__float_as_uint(v[0]), __float_as_uint(v[1]),
+                                    __float_as_uint(v[2]), __float_as_uint(v[3])});
         }
+  }
+  __device__ __forceinline__ void warp_add(Sums& sums, int way, int place) const {
+#pragma unroll
+    for (int part = 0; part < Plan::parts; ++part)
+      if (part == way)
+#pragma unroll
+        for (int i = 0; i < Plan::part_fragments; ++i) {
+          float (&v)[4] = fragment(sums, part, i);
+          float total[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+          for (int from = 0; from < Config::warps_k; ++from) {
+            if (from == part) {
+#pragma unroll
+              for (int j = 0; j < 4; ++j) total[j] += v[j];
+            } else {
+              const Words4 words = ptx::load_shared_words4(exchange(part, from, i, place));
+#pragma unroll
+              for (int j = 0; j < 4; ++j) total[j] += __uint_as_float(words.word[j]);
+            }
+          }
+#pragma unroll
+          for (int j = 0; j < 4; ++j) v[j] = total[j];
+        }
+  }
+
+  // The part that this warp owns, into the tile.
+  __device__ __forceinline__ void warp_put(const Sums& sums, int way, int warp_m, int warp_n,
+                                           int lane) const {
+#pragma unroll
+    for (int part = 0; part < Plan::parts; ++part)
+      if (Plan::parts == 1 || part == way)
+#pragma unroll
+        for (int i = 0; i < Plan::part_fragments; ++i)
+#pragma unroll
+          for (int j = 0; j < 4; ++j)
+            ptx::store_shared_f32(own(part, i, j, warp_m, warp_n, lane),
+                                  fragment(sums, part, i)[j]);
+  }
+  // All of it, onto what is there.
+  __device__ __forceinline__ void warp_put_over(const Sums& sums, int warp_m, int warp_n,
+                                                int lane) const {
+#pragma unroll
+    for (int i = 0; i < Plan::fragments; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const u32 place = own(0, i, j, warp_m, warp_n, lane);
+        ptx::store_shared_f32(place, ptx::load_shared_f32(place) + fragment(sums, 0, i)[j]);
+      }
   }
 
   // Eight neighbours of one row of x, from column `first` of the tile on.
@@ -64,6 +109,25 @@ struct MmaTile {
 #pragma unroll
         for (int i = 0; i < 4; ++i) v[half * 4 + i] += __uint_as_float(words.word[i]);
       }
+  }
+
+ private:
+  template <class Held>
+  static __device__ __forceinline__ auto fragment(Held& sums, int part, int i)
+      -> decltype(sums[0][0])& {
+    const int at = part * Plan::part_fragments + i;
+    return sums[at / Plan::columns][at % Plan::columns];
+  }
+  __device__ __forceinline__ u32 exchange(int part, int from, int i, int place) const {
+    const int row = part * (Plan::parts - 1) + (from < part ? from : from - 1);
+    return shared + ((row * Plan::part_fragments + i) * Plan::way_threads + place) * 16;
+  }
+  __device__ __forceinline__ u32 own(int part, int i, int j, int warp_m, int warp_n,
+                                     int lane) const {
+    const int at = part * Plan::part_fragments + i, t = at / Plan::columns, c = at % Plan::columns;
+    const int row_of_x = (warp_m * Plan::columns + c) * 8 + lane % 4 * 2 + j % 2;
+    const int row_of_w = (warp_n * Plan::warp_tiles + t) * 16 + lane / 4 + j / 2 * 8;
+    return shared + (row_of_x * Plan::tile_pitch + row_of_w) * 4;
   }
 };
 
