@@ -11,7 +11,8 @@
 namespace humming {
 
 // Of rows g and g + 8, twice in a register each; register i of a fragment is of row g + 8 * (i % 2).
-template <class Codes, class Activation, bool with_scales, bool with_zeros>
+// Scales are multiplied by 2^shift first, for codes that come divided by as much or more.
+template <class Codes, class Activation, bool with_scales, bool with_zeros, int shift = 0>
 struct FragmentFactors {
   static constexpr u32 one =
       both(static_cast<u32>(Activation::exponent_bias) << Activation::mantissa_bits);
@@ -19,6 +20,11 @@ struct FragmentFactors {
 
   // Pairs as layout cuda_n16k64 packs them: row g in the low half.
   __device__ __forceinline__ void set(u32 scale_pair, u32 zero_pair) {
+    if constexpr (with_scales && shift != 0) {
+      constexpr u32 power =
+          both(static_cast<u32>(shift + Activation::exponent_bias) << Activation::mantissa_bits);
+      scale_pair = Activation::fma(scale_pair, power, negative_zero);
+    }
     if constexpr (with_scales) {
       scale[0] = ptx::repeat_low(scale_pair), scale[1] = ptx::repeat_high(scale_pair);
     }

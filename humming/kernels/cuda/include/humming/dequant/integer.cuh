@@ -27,16 +27,22 @@ struct PlacedIntegers {
            (static_cast<u32>(v) << mantissa >> exponent & ((1u << mantissa) - 1));
   }
 
-  // The mantissa's bit at which a register's code needs the fewest shifts.
+  // The lowest bit that a code's unit may be at. A sum with the bias left on must not drown the
+  // codes' own where the output has many bits: fp16 keeps it within 4 times the codes' range.
+  static constexpr int room = mantissa < 8 || mantissa <= bits + 2 ? mantissa : bits + 2;
+  static constexpr int least = mantissa - room;
+
+  // The bit of the mantissa at which a register's code goes. Fields of 1, 2 and 4 bits stay where
+  // they are up to a few shifts that they share; so do planes of one bit, whose neighbours keep
+  // their distance.
   static __device__ constexpr int place(int step, int i) {
-    int best = 0, least = 99;
-    for (int p = 0; p + bits <= mantissa; ++p) {
-      int shifts = 0;
-      for (int plane = 0; plane < At::count; ++plane)
-        shifts += At::bit(plane, step, i) != p + At::low_bit(plane);
-      if (shifts < least) best = p, least = shifts;
+    if (At::count == 1 && bits <= room) {
+      constexpr int span = bits <= room ? room / bits * bits : 1;
+      return least + (At::bit(0, step, i) + 16 * span - least) % span;
     }
-    return best;
+    constexpr int most = mantissa - bits;
+    if (At::count == 2 && At::width(1) == 1) return least + i < most ? least + i : most;
+    return least;
   }
 
   // The code in a mantissa with its unit at bit `at`, over what `base` has.
@@ -53,22 +59,37 @@ struct PlacedIntegers {
   }
 };
 
+// A power of two plus the stored code.
+template <int bits_, class Activation>
+struct RawIntegers {
+  using Placed = PlacedIntegers<bits_, Activation>;
+  static constexpr int bits = bits_;
+
+  template <int step, int i>
+  static __device__ __forceinline__ u32 one(const u32 (&words)[bits]) {
+    constexpr int at = Placed::place(step, i), base = 1 << (Placed::mantissa - at);
+    return Placed::template over<step, i, at>(both(Placed::number(base)), words);
+  }
+};
+
 template <int bits_, class Activation>
 struct IntegerCodes : PlacedIntegers<bits_, Activation> {
   using Placed = PlacedIntegers<bits_, Activation>;
   using At = typename Placed::At;
   static constexpr int bits = bits_, center = Placed::center;
-  // Codes of 4 bits may be multiplied with their bias on (`raw`), which one more product with x
-  // takes away.
-  static constexpr bool has_raw = bits == 4;
+  static constexpr bool is_float = false;
+  static constexpr int lift = 0;
+  // Codes may be multiplied with their bias on (`raw`), which one more product with x takes away.
+  static constexpr bool has_raw = bits <= Placed::mantissa;
+  // Whether that bias is the same in all registers.
+  static constexpr bool even_bias = bits == 4;
 
   template <int step, int i>
   static __device__ __forceinline__ u32 one(const u32 (&words)[bits]) {
     constexpr u32 unit = both(Placed::number(1)), minus = both(0x8000);
     if constexpr (bits <= Placed::mantissa) {
-      constexpr int at = Placed::place(step, i), base = 1 << (Placed::mantissa - at);
-      const u32 a = Placed::template over<step, i, at>(both(Placed::number(base)), words);
-      return Activation::fma(a, unit, both(Placed::number(base + center)) | minus);
+      return Activation::fma(RawIntegers<bits, Activation>::template one<step, i>(words), unit,
+                             negative_bias(step, i));
     } else {
       // The type holds 128 and 7 bits; the eighth says whether 128 or 256 is to be taken off.
       const u32 word = moved<At::bit(0, step, i), 0>(words[At::word(0, step, i)]);
@@ -81,12 +102,16 @@ struct IntegerCodes : PlacedIntegers<bits_, Activation> {
     registers<IntegerCodes>(a, words, step);
   }
 
-  // The codes of 4 bits with their bias, and the fragment whose product with x takes it away.
-  static constexpr u32 negative_bias = Int4<Activation>::negative_bias;
-  static constexpr int bias = Int4<Activation>::bias;
   static __device__ __forceinline__ void raw(u32 (&a)[4], const u32 (&words)[bits], int step) {
     static_assert(has_raw);
-    Int4<Activation>::raw(a, words[step]);
+    registers<RawIntegers<bits, Activation>>(a, words, step);
+  }
+  // The register of the fragment whose product with x takes the bias away.
+  static __device__ constexpr int bias(int step, int i) {
+    return (1 << (Placed::mantissa - Placed::place(step, i))) + center;
+  }
+  static __device__ constexpr u32 negative_bias(int step, int i) {
+    return both(Placed::number(bias(step, i)) | 0x8000);
   }
 };
 

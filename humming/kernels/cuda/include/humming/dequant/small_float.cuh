@@ -21,6 +21,14 @@ struct PlacedFloats {
 
   template <int step, int i>
   static __device__ __forceinline__ u32 one(const u32 (&words)[bits]) {
+    if constexpr (bits == 4 && Type::mantissa_bits - mantissa_bits < 9) {
+      // One product moves the sign by 12 bits and the rest by fewer, and neither meets the other.
+      constexpr int from = At::bit(0, step, i) % 8, to = Type::mantissa_bits - mantissa_bits;
+      const u32 pair = moved<At::bit(0, step, i), from>(words[At::word(0, step, i)]);
+      const u32 both_moved =
+          (pair & both(15u << from)) * ((1u << (12 - from)) + (1u << to >> from));
+      return both_moved & both(0x8000u | 7u << to);
+    }
     constexpr int sign_bit = At::bit(0, step, i) + At::width(0) - 1;
     const u32 sign = moved<sign_bit, 15>(words[At::word(0, step, i)]) & both(0x8000);
     return rest<step, i, 0>(sign, words);
@@ -43,8 +51,8 @@ struct PlacedFloats {
 template <int exponent_bits, int mantissa_bits, class Activation>
 struct FloatCodes {
   using Placed = PlacedFloats<exponent_bits, mantissa_bits, Activation>;
-  static constexpr int bits = Placed::bits;
-  static constexpr bool has_raw = false;
+  static constexpr int bits = Placed::bits, lift = Placed::lift;
+  static constexpr bool is_float = true, has_raw = false, even_bias = false;
 
   template <int step, int i>
   static __device__ __forceinline__ u32 one(const u32 (&words)[bits]) {
@@ -56,6 +64,10 @@ struct FloatCodes {
   }
   static __device__ __forceinline__ void fragment(u32 (&a)[4], const u32 (&words)[bits], int step) {
     registers<FloatCodes>(a, words, step);
+  }
+  // Without that product: values times 2^-lift.
+  static __device__ __forceinline__ void lifted(u32 (&a)[4], const u32 (&words)[bits], int step) {
+    registers<Placed>(a, words, step);
   }
 };
 

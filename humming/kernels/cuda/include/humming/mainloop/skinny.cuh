@@ -16,7 +16,7 @@ using SkinnySums = float[Config::tiles_n][SkinnyPlan<Config>::columns][4];
 template <class Config, class Weights>
 __device__ __forceinline__ void warp_skinny_unit(SkinnySums<Config>& sums, Weights& weights,
                                                  Operands<Config>& operands,
-                                                 const u32 (&bias_fragment)[4], int u) {
+                                                 const u32 (&bias_fragments)[4][4], int u) {
   using Plan = SkinnyPlan<Config>;
   using Activation = typename Config::Activation;
   using Codes = SkinnyCodes<Config>;
@@ -37,7 +37,7 @@ __device__ __forceinline__ void warp_skinny_unit(SkinnySums<Config>& sums, Weigh
     for (int s = 0; s < 8; ++s)
 #pragma unroll
       for (int c = 0; c < Plan::columns; ++c)
-        Activation::warp_multiply(bias[s / steps][c], bias_fragment, b[c][s]);
+        Activation::warp_multiply(bias[s / steps][c], bias_fragments[s % 4], b[c][s]);
   }
 
 #pragma unroll

@@ -42,13 +42,17 @@ __device__ __forceinline__ void block_skinny(u32 shared, const SkinnyCall& call)
   }
 
   SkinnySums<Config> sums = {};
-  // m >= 0, which the compiler does not know: the fragment stays in registers instead of being made
-  // again for every group.
-  const u32 bias = SkinnyCodes<Config>::bias_register() + (call.m >> 31);
-  const u32 bias_fragment[4] = {bias, bias, bias, bias};
+  // m >= 0, which the compiler does not know: the fragments stay in registers instead of being made
+  // again for every unit.
+  u32 bias_fragments[4][4];
+#pragma unroll
+  for (int s = 0; s < 4; ++s)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      bias_fragments[s][i] = SkinnyCodes<Config>::bias_register(s, i) + (call.m >> 31);
 #pragma unroll 1
   for (int u = 0; u < share.units; ++u)
-    warp_skinny_unit<Config>(sums, weights, operands, bias_fragment, u);
+    warp_skinny_unit<Config>(sums, weights, operands, bias_fragments, u);
 
   Partials<Config> partials{shared};
   if constexpr (Config::split_k > 1) ptx::cluster_wait();
