@@ -4,6 +4,7 @@ and scales. How a format stores them is in readers/, one file each.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,11 +14,14 @@ if TYPE_CHECKING:
 __all__ = ["Checkpoint", "CheckpointLayer", "open"]
 
 
-def open(path: Any) -> Checkpoint:
-    """The checkpoint in the folder `path`. Raises ModelError or CheckpointError, one sentence."""
+def open(path: str | Path, headers_only: bool = False) -> Checkpoint:
+    """The checkpoint in the folder `path`; with `headers_only` its layers are of meta tensors.
+
+    Raises ModelError or CheckpointError, one sentence.
+    """
     from humming.checkpoints.folder import Checkpoint
 
-    return Checkpoint(path)
+    return Checkpoint(path, headers_only)
 
 
 def __getattr__(name: str) -> Any:

@@ -29,11 +29,12 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 class Checkpoint:
     """The linear layers of the model in the folder `path`, in order of their names in its files.
 
-    `source` is its quantization config, or None. A layer's tensors are read when it is asked for.
+    `source` is its quantization config, or None. A layer's tensors are read when it is asked for;
+    with `headers_only` they are meta tensors: formats, types and shapes without any weight.
     Raises ModelError for a config and CheckpointError for files that cannot be read.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, headers_only: bool = False) -> None:
         self.path = Path(path)
         config = read_config(path)
         text = text_config(config)
@@ -41,7 +42,7 @@ class Checkpoint:
         self.reader: Reader | None = None if self.source is None else reader_of(self.source)
         folder = config.path.parent
         self.dtype = _model_dtype(config, text)
-        self.files = TensorFiles(folder)
+        self.files = TensorFiles(folder, headers_only)
         self._source = self.source or Source(config.name, "", {}, text.values)
 
     @cached_property

@@ -19,19 +19,23 @@ def integer_weight(
     bits: int,
     group_size: int | None,
     groups_of: torch.Tensor | None = None,
+    said: tuple[bool, bool] = (False, False),
 ) -> QuantizedTensor:
     """A weight of unsigned `codes` [n, k], and `scales` and `zero_points` [n, groups].
 
     A `group_size` of None means one group a channel. `groups_of` int [k] is the group of each
-    column where they lie scattered (act-order).
+    column where they lie scattered (act-order). `said`, what the config says of symmetry and
+    act-order, decides where tensors have no numbers (meta).
     """
     permutation = None
-    if groups_of is not None:
+    if groups_of is not None and groups_of.is_meta:
+        permutation = groups_of.to(torch.int32) if said[1] and group_size else None
+    elif groups_of is not None:
         permutation = _order(module, groups_of, group_size or codes.shape[1], codes.shape[1])
     if permutation is not None:
         codes = codes[:, permutation.to(torch.int64)]
     middle = 1 << (bits - 1)
-    symmetric = bool((zero_points == middle).all())
+    symmetric = said[0] if zero_points.is_meta else bool((zero_points == middle).all())
     groups = f"g{group_size}" if group_size else ""
     weight = QuantizedTensor(
         format=f"int{bits}{groups}" if symmetric else f"uint{bits}{groups}z",

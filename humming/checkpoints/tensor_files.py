@@ -51,11 +51,13 @@ class TensorFiles:
     """Tensors of a folder of safetensors files, or of one such file.
 
     `names` come from the index where there is one, so that a shard is opened only when a tensor of
-    it is asked for. Raises CheckpointError, one sentence, for whatever is wrong.
+    it is asked for. With `headers_only` tensors come as meta tensors, with types and shapes alone.
+    Raises CheckpointError, one sentence, for whatever is wrong.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, headers_only: bool = False) -> None:
         self.path = path
+        self.headers_only = headers_only
         self._open: dict[Path, Any] = {}
         self._keys: dict[Path, frozenset[str]] = {}
         index = _index_of(path)
@@ -80,10 +82,20 @@ class TensorFiles:
                 f"{info.file}: `{name}` must be of a type that torch has, but is {kind}; "
                 f"convert the checkpoint"
             )
+        if self.headers_only:
+            return torch.empty(info.shape, dtype=info.dtype, device="meta")
+        return self._read(Path(info.file), name)
+
+    def numbers(self, name: str) -> list[int]:
+        """The tensor called `name`, a short one of integers, also with `headers_only`."""
+        found: list[int] = self._read(Path(self.info(name).file), name).flatten().tolist()
+        return found
+
+    def _read(self, file: Path, name: str) -> torch.Tensor:
         try:
-            tensor: torch.Tensor = self._handle(Path(info.file)).get_tensor(name)
+            tensor: torch.Tensor = self._handle(file).get_tensor(name)
         except (SafetensorError, OSError, RuntimeError, ValueError) as error:
-            raise _broken(Path(info.file), error) from None
+            raise _broken(file, error) from None
         return tensor
 
     def metadata(self, name: str) -> dict[str, str]:

@@ -111,7 +111,8 @@ def _of_parts(module: StoredModule, scales: torch.Tensor, suffix: str, n: int) -
             list(scales.shape),
             "which weights each of them scales cannot be known",
         )
-    return flat.repeat_interleave(torch.tensor(lengths)).reshape(n, 1)
+    parts = [flat[at].expand(length) for at, length in enumerate(lengths)]
+    return torch.cat(parts).reshape(n, 1)
 
 
 def _part_lengths(module: StoredModule, parts: int, n: int) -> Sequence[int] | None:
@@ -135,7 +136,7 @@ def static_scale(module: StoredModule) -> torch.Tensor:
     if suffix is None:
         raise module.files.missing(module.path(INPUT_SCALES[0]))
     scale = module.scales(suffix).to(torch.float32).reshape(-1).amax().reshape(1)
-    if not bool(scale > 0):
+    if not scale.is_meta and not bool(scale > 0):
         raise module.fault(f"`{suffix}` must be above 0", f"{float(scale)}", "the file is damaged")
     return scale
 

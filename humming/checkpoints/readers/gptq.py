@@ -41,10 +41,13 @@ _FORMATS = {"gptq": True, "gptq_v2": False}
 
 @dataclass(frozen=True)
 class Grouping:
-    """What a config says of one module; a `group_size` of None means one scale a channel."""
+    """What a config says of one module; a `group_size` of None means one scale a channel, and
+    `said` is symmetry and act-order, which its tensors tell for sure.
+    """
 
     bits: int
     group_size: int | None
+    said: tuple[bool, bool] = (True, False)
 
     @staticmethod
     def of(values: Mapping[str, Any], source: Source, where: str = "") -> Grouping:
@@ -56,7 +59,8 @@ class Grouping:
             raise fault(source.file, source.path(f"{path}bits"), expected, bits)
         if type(size) is not int or not (size == -1 or 1 <= size <= 2**24):
             raise fault(source.file, source.path(f"{path}group_size"), "-1 or at least 1", size)
-        return Grouping(bits, None if size == -1 else size)
+        said = values.get("sym") is not False, values.get("desc_act") is True
+        return Grouping(bits, None if size == -1 else size, said)
 
 
 def read(module: StoredModule) -> CheckpointLayer:
@@ -112,6 +116,7 @@ def read_packed(module: StoredModule, grouping: Grouping, less_one: bool) -> Che
         bits,
         grouping.group_size,
         groups_of,
+        grouping.said,
     )
     return CheckpointLayer(module.name, weight, module.bias(n), dtype=module.dtype)
 
