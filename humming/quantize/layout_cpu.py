@@ -58,11 +58,12 @@ def unpack_codes(
     packed: torch.Tensor, n: int, k: int, bits: int, signed: bool = True
 ) -> torch.Tensor:
     """The exact inverse of `pack_codes`: int8 where `signed`, else uint8."""
-    rows = packed.permute(0, 3, 1, 2).reshape(-1, packed.shape[1], bits)[:n]
+    steps = packed.shape[1]
+    rows = packed.permute(0, 3, 1, 2).reshape(-1, steps, bits)[:n]
     raw, line = torch.zeros((), dtype=torch.uint8, device=packed.device), 0
     for shift, width in planes(bits):
-        words = rows[:, :, line : line + width].reshape(n, -1).contiguous()
-        raw = raw | separated(words.view(torch.uint8), width) << shift
+        words = packed.new_empty((n, steps, width)).copy_(rows[:, :, line : line + width])
+        raw = raw | separated(words.view(n, -1).view(torch.uint8), width) << shift
         line += width
     raw = raw[:, :k].contiguous()
     return sign_extended(raw, bits) if signed else raw
