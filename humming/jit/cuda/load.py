@@ -129,11 +129,8 @@ class DequantizeKernel(CudaKernel):
         for first in range(0, n, self._panel_n):
             rows = min(self._panel_n, n - first)
             self._dequantize(function, packed, first, rows, w)
-            panel, target = w[:rows, :k].t(), out[:, first : first + rows]
-            if bias is None:
-                torch.mm(x, panel, out=target)
-            else:
-                torch.addmm(bias[first : first + rows], x, panel, out=target)
+            part = None if bias is None else bias[first : first + rows]
+            _matmul(x, w[:rows, :k], part, out[:, first : first + rows])
 
     def _workspace(
         self, x: torch.Tensor, n: int, k: int, workspace: torch.Tensor | None
@@ -176,6 +173,22 @@ class DequantizeKernel(CudaKernel):
             ),
             self._TYPES,
         )
+
+
+def _matmul(
+    x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, target: torch.Tensor
+) -> None:
+    """`target = x @ w.T + bias`, as exact as torch's own linear.
+
+    Into strided or unaligned rows cuBLAS picks other algorithms, some of which add up parts of k in
+    16 bits: 1.2 to 1.4 times the error, measured on an H200.
+    """
+    if not target.is_contiguous() or target.data_ptr() % ALIGNMENT:
+        target.copy_(torch.nn.functional.linear(x, w, bias))
+    elif bias is None:
+        torch.mm(x, w.t(), out=target)
+    else:
+        torch.addmm(bias, x, w.t(), out=target)
 
 
 def _pitch(k: int) -> int:
