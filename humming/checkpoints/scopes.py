@@ -93,17 +93,18 @@ def signed_weight(
     what: str,
     bits: int,
     zero_points: torch.Tensor | None = None,
+    said: bool = False,
 ) -> QuantizedTensor:
     """int8 `codes` [n, k] of `bits` bits times `scales`, the tensor called `what`, of `scope`.
 
     `zero_points` int8 of the scales' shape are subtracted from codes; then both are moved to the
-    unsigned range.
+    unsigned range, unless all are 0: of meta tensors `said` says whether they are.
     """
     n, k = codes.shape
     _check_range(module, codes, bits)
     laid = scope.per_row(scope.laid(module, what, scales, n, k), n)
     end = scope.of_integers()
-    if zero_points is None or (not zero_points.is_meta and not bool(zero_points.any())):
+    if zero_points is None or (said if zero_points.is_meta else not bool(zero_points.any())):
         return module.checked(QuantizedTensor(f"int{bits}{end}", codes, laid))
     zeros = scope.per_row(scope.laid(module, "zero points", zero_points, n, k), n)
     middle = 1 << (bits - 1)

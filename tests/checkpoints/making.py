@@ -18,6 +18,7 @@ def write_checkpoint(
     tensors: Mapping[str, torch.Tensor],
     quantization: Mapping[str, Any] | None,
     shards: int = 1,
+    metadata: Mapping[str, str] | None = None,
     **config: Any,
 ) -> Path:
     """A checkpoint of `tensors` in `folder`, over `shards` files with an index if more than one."""
@@ -28,9 +29,8 @@ def write_checkpoint(
     (folder / "config.json").write_text(json.dumps(values))
     names = sorted(tensors)
     if shards == 1:
-        save_file(
-            {name: tensors[name].contiguous() for name in names}, folder / "model.safetensors"
-        )
+        whole = {name: tensors[name].contiguous() for name in names}
+        save_file(whole, folder / "model.safetensors", None if metadata is None else dict(metadata))
         return folder
     places = {}
     for shard in range(shards):

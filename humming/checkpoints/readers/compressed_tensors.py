@@ -87,7 +87,7 @@ def _small_float(module: StoredModule, format: str) -> QuantizedTensor:
 
 def _packed(module: StoredModule, group: Group) -> QuantizedTensor:
     words = module.tensor(PACKED, (torch.int32,), (None, None))
-    n, k = _shape(module, words, group)
+    n, k = _shape(module, words)
     bits = group.bits
     dense = _is_dense(module, words.shape[1], k, bits)
     codes = _unpacked(words, bits, k, dense)
@@ -135,21 +135,15 @@ def _integers(
     groups_of: torch.Tensor | None,
 ) -> QuantizedTensor:
     size = group.scope.columns or None
-    if zeros.is_meta and group.symmetric:  # headers alone: the middle, as asked for
-        zeros = torch.full(zeros.shape, 1 << (group.bits - 1), dtype=torch.uint8)
-    return integer_weight(module, codes, scales, zeros, group.bits, size, groups_of)
+    said = group.symmetric, groups_of is not None
+    return integer_weight(module, codes, scales, zeros, group.bits, size, groups_of, said)
 
 
-def _shape(module: StoredModule, words: torch.Tensor, group: Group) -> tuple[int, int]:
-    """(n, k): stored, or, from headers alone, what words and scales leave possible."""
-    stored = module.tensor("weight_shape", _INTEGERS, (2,))
-    rows = words.shape[0]
-    if stored.is_meta:
-        groups = module.shape(SCALE)[-1]
-        most = words.shape[1] * 32 // group.bits
-        return rows, min(most, groups * group.scope.columns) if group.scope.columns else most
-    n, k = (int(size) for size in stored)
-    if n != rows or not 1 <= k <= words.shape[1] * 32:
+def _shape(module: StoredModule, words: torch.Tensor) -> tuple[int, int]:
+    """(n, k) as stored."""
+    module.tensor("weight_shape", _INTEGERS, (2,))
+    n, k = module.files.numbers(module.path("weight_shape"))
+    if n != words.shape[0] or not 1 <= k <= words.shape[1] * 32:
         raise module.fault(
             f"`weight_shape` must be that of `{PACKED}` {list(words.shape)}",
             f"[{n}, {k}]",

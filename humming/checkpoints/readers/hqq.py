@@ -73,8 +73,8 @@ def _bits(module: StoredModule) -> int:
 
 
 def _shape(module: StoredModule) -> tuple[int, int]:
-    shape = module.tensor("shape", (torch.int32, torch.int64), (2,))
-    n, k = (int(size) for size in shape)
+    module.tensor("shape", (torch.int32, torch.int64), (2,))
+    n, k = module.files.numbers(module.path("shape"))
     if not (1 <= n < 2**31 and 1 <= k < 2**31):
         raise module.fault("`shape` must be of a weight", f"[{n}, {k}]", "the file is damaged")
     return n, k
@@ -120,7 +120,7 @@ def _number(module: StoredModule, name: str, otherwise: Any) -> Any:
         tensor = module.tensor(name, _NUMBERS)
         if tensor.numel() != 1:
             raise module.fault(f"`{name}` must be one number", list(tensor.shape), "it is damaged")
-        return tensor.reshape(-1)[0].item()
+        return module.files.numbers(module.path(name))[0]
     config: Any = module.source.values.get("quant_config")
     tag = ".".join(
         step

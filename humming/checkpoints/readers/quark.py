@@ -132,7 +132,8 @@ def _integers(
         scales = (scales.to(torch.float64) * factor.to(torch.float64)).to(torch.float32)
     if zeros is not None and zeros.dtype in FLOATS:
         return _with_float_zeros(module, codes, scales, zeros, scope, bits)
-    return signed_weight(module, codes, scales, scope, f"{SCALE}{end}", bits, zeros)
+    said = spec.get("symmetric") is not False and dtype.startswith("int")
+    return signed_weight(module, codes, scales, scope, f"{SCALE}{end}", bits, zeros, said)
 
 
 def _codes(

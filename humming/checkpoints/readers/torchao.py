@@ -102,8 +102,9 @@ def _integers(module: StoredModule, data: Data, bits: int) -> QuantizedTensor:
     n, k = codes.shape
     scope = _scope(module, data, n, k)
     zeros = module.optional(ZERO, (torch.int8, *FLOATS))
-    if zeros is None or zeros.dtype == torch.int8 or not bool(zeros.any()):
-        zeros = None if zeros is None or zeros.dtype != torch.int8 else zeros
+    symmetric = zeros is None or not any(module.files.numbers(module.path(ZERO)))
+    if zeros is None or symmetric or zeros.dtype == torch.int8:
+        zeros = None if symmetric else zeros
         return signed_weight(module, codes, module.scales(SCALE), scope, SCALE, bits, zeros)
     scales = scope.per_row(scope.laid(module, SCALE, module.scales(SCALE), n, k), n)
     floats = scope.per_row(scope.laid(module, ZERO, zeros, n, k), n).to(torch.float32)
