@@ -12,7 +12,9 @@ from itertools import pairwise
 
 from humming.spec.config import DequantizeConfig, KernelConfig, SkinnyConfig
 from humming.spec.device import Device
-from humming.spec.legality import config_violations
+from humming.spec.layouts import cuda_group_size
+from humming.spec.legality import config_violations, problem_violations
+from humming.spec.legality.skinny import warpgroup_takes
 from humming.spec.problem import M_END, Problem
 
 BLOCK_M_STEPS = ((0, 1), (2, 8), (9, 16), (17, 24), (25, 32), (33, 24), (49, 32), (65, 0))
@@ -22,7 +24,9 @@ Two passes of skinny cost less than torch's matmul on 16-bit weights alone, befo
 """
 
 _GROUP = 128
-_PIECE = 1.0  # cost of reading and multiplying 16 rows of w by one group of k: the unit
+_PIECE = 1.0  # cost of reading and multiplying 16 rows of w by 128 of k, of int4: the unit
+_PIECES = {1: 0.9, 2: 0.9, 3: 1.4, 5: 1.5, 6: 1.6, 7: 1.8, 8: 1.7}  # of integers of other widths
+_FLOAT_PIECE = 1.7
 _GROUP_COST = 1.0  # of a group besides, such as its barrier
 _X_ROW_COST = 0.09  # of a row of x in a group
 _CLUSTER_FACTOR = 1.13  # of meeting in a cluster, and of launching blocks by clusters
@@ -39,13 +43,14 @@ class _Tile:
     tiles_n: int
     split_k: int
     groups: int  # of k, for the block
+    alone: bool  # on its multiprocessor
     waves: int  # blocks that a multiprocessor gets, one after another or at once
 
 
 def heuristic(problem: Problem, device: Device) -> KernelConfig:
     """The default config of `problem` (its m counts) on the GPU `device`; see heuristics.py."""
     block_m = [rows for low, rows in BLOCK_M_STEPS if low <= problem.m][-1]
-    if block_m:
+    if block_m and not problem_violations("skinny", problem, device):
         for config in _skinny(problem, device, block_m):
             if not config_violations(config, problem, device):
                 return config
@@ -66,11 +71,14 @@ def heuristic_intervals(problem: Problem, device: Device) -> list[tuple[int, int
 def _skinny(problem: Problem, device: Device, block_m: int) -> Iterator[SkinnyConfig]:
     """Skinny configs from the best guess down to what every GPU can run."""
     capability = device.compute_capability or (0, 0)
-    warpgroup = capability == (9, 0) and block_m > 16
+    can_group = capability == (9, 0) and warpgroup_takes(problem)
+    warpgroup = can_group and block_m > 16
     tile = _tile(problem, device, block_m, warpgroup)
-    if capability == (9, 0) and block_m == 16 and (tile.groups < 16 or tile.waves > 1):
+    if can_group and block_m == 16 and (tile.groups < 16 or tile.waves > 1):
         warpgroup, tile = True, _tile(problem, device, block_m, True)
     best = (_wgmma if warpgroup else _mma)(block_m, tile)
+    if not warpgroup_takes(problem):
+        best = _for_format(best, problem)
     if capability < (9, 0):
         best = replace(best, dependent_launch=0)
     if capability < (8, 0):
@@ -80,6 +88,7 @@ def _skinny(problem: Problem, device: Device, block_m: int) -> Iterator[SkinnyCo
         if stages < best.num_stages:
             yield replace(best, num_stages=stages, blocks_per_sm=1)
     small = _in_registers(replace(best, tiles_n=min(best.tiles_n, 4), x_stages=1, warpgroup=0))
+    small = replace(small, blocks_per_sm=1)
     for warps in (8, 4, 2, 1):
         yield replace(small, warps=min(warps, best.warps))
     yield replace(small, warps=1, tiles_n=16 if problem.n > 1 << 16 else 1, split_k=1)
@@ -94,7 +103,11 @@ def _tile(problem: Problem, device: Device, block_m: int, warpgroup: bool) -> _T
     most = 7 if warpgroup else {1: 8, 8: 14, 16: 10, 24: 6, 32: 4}[block_m]
     if (device.compute_capability or (0, 0)) < (8, 0):  # weights are held in registers too
         most = {1: 7, 8: 6, 16: 5, 24: 3, 32: 2}[block_m]
+    if block_m > 16 and cuda_group_size(problem.quant.weight) == 64:
+        most -= 1  # two shared products of x
     most = min(most, row_tiles)
+    stored = problem.quant.weight.dtype
+    piece = _PIECES.get(stored.bits, _PIECE) if stored.is_integer else _FLOAT_PIECE
     splits = [1]
     if (device.compute_capability or (0, 0)) >= (9, 0):
         splits = [1, 2, 4] if warpgroup else [1, 2]
@@ -103,7 +116,7 @@ def _tile(problem: Problem, device: Device, block_m: int, warpgroup: bool) -> _T
         blocks = -(-row_tiles // tiles_n) * split_k
         room = sms * _LARGE_CLUSTERS if split_k > 2 else sms
         share = -(-groups // split_k)
-        of_group = _PIECE * tiles_n * (rows // 16) + _GROUP_COST + _X_ROW_COST * block_m
+        of_group = piece * tiles_n * (rows // 16) + _GROUP_COST + _X_ROW_COST * block_m
         waves = -(-blocks // max(1, int(room)))
         return waves * share * of_group * (_CLUSTER_FACTOR if split_k > 1 else 1)
 
@@ -165,6 +178,16 @@ def _wgmma(block_m: int, tile: _Tile) -> SkinnyConfig:
         warpgroup=1,
         exact_codes=0,
     )
+
+
+def _for_format(config: SkinnyConfig, problem: Problem) -> SkinnyConfig:
+    """`config` with a ring for codes of another width, or that need more registers to decode."""
+    bits = problem.quant.weight.dtype.bits
+    stages = config.num_stages or 4
+    if bits > 4:
+        return replace(config, num_stages=min(stages, 3), stage_tiles=1)
+    stage_tiles = 2 if config.tiles_n % 2 == 0 else 1
+    return replace(config, num_stages=min(stages, 4), stage_tiles=stage_tiles)
 
 
 def _in_registers(config: SkinnyConfig) -> SkinnyConfig:

@@ -30,7 +30,8 @@ def x_by_element(problem: Problem) -> bool:
     return problem.act_order or problem.k % 8 != 0
 
 
-def _warpgroup_takes(problem: Problem) -> bool:
+def warpgroup_takes(problem: Problem) -> bool:
+    """Whether warpgroup products of this family know the weight's format, k and order."""
     weight = problem.quant.weight
     is_int4 = weight.dtype.name == "int4" and cuda_group_size(weight) == 128
     return is_int4 and not x_by_element(problem)
@@ -171,7 +172,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "skinny_warpgroup_weights",
-        lambda c, p, d: not c.warpgroup or _warpgroup_takes(p),
+        lambda c, p, d: not c.warpgroup or warpgroup_takes(p),
         lambda c, p, d: (
             "warpgroup products take signed codes of 4 bits in groups of a multiple of 128, "
             f"`k % 8 == 0` and no act-order, but got format '{p.format}', k={p.k}, "
