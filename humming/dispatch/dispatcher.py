@@ -14,6 +14,7 @@ from typing import Literal
 from humming.dispatch.heuristics import heuristic_intervals
 from humming.dispatch.intervals import Interval, TableEntry, TunedTable, serve_intervals
 from humming.errors import LegalityError, TableError
+from humming.spec.combinations import why_not
 from humming.spec.config import FAMILIES, KernelConfig
 from humming.spec.device import Device
 from humming.spec.identity import RULES, TIERS, Identity, Tier, differences, tier
@@ -102,6 +103,9 @@ def why_unused(problem: Problem, here: Identity, table: TunedTable) -> str:
 
 def why_unservable(problem: Problem, device: Device) -> str:
     """Why no family can serve `problem` on `device`, in one sentence; "" where one can."""
+    nowhere = why_not(problem.format)
+    if nowhere:
+        return nowhere
     broken = [problem_violations(family, problem, device) for family in FAMILIES]
     return min(broken, key=_strangeness)[0].reason if all(broken) else ""
 

@@ -1,47 +1,20 @@
 """What a code is worth, and the code nearest to a number: one table a type. No scales here.
 
 Integers are their own values. A small float's code is its bit pattern in the low bits of a byte;
-its table of `2**bits` values is made from exponent and mantissa bits as spec/dtypes.py says.
+its table is spec/code_values.py.
 """
 
 from __future__ import annotations
 
-import math
-from functools import lru_cache
-
 import torch
 
+from humming.spec.code_values import value_table
 from humming.spec.dtypes import DType
+
+__all__ = ["decode", "encode", "round_to_grid", "value_table"]
 
 _CODES_AT_ONCE = 1 << 22
 _FP32_MANTISSA_BITS = 23
-
-
-@lru_cache(maxsize=64)
-def value_table(stored: DType) -> tuple[float, ...]:
-    """The value of each code `0 .. 2**bits - 1`: of its bit pattern for floats, of its two's
-    complement for signed integers. NaN and infinity as `stored.specials` says."""
-    codes = range(1 << stored.bits)
-    if stored.kind == "uint":
-        return tuple(float(code) for code in codes)
-    if stored.kind == "int":
-        return tuple(float(code - ((code >> (stored.bits - 1)) << stored.bits)) for code in codes)
-    return tuple(_float_value(code, stored) for code in codes)
-
-
-def _float_value(code: int, stored: DType) -> float:
-    exponent_ones, mantissa_ones = (
-        (1 << stored.exponent_bits) - 1,
-        (1 << stored.mantissa_bits) - 1,
-    )
-    sign = -1.0 if code >> (stored.bits - 1) else 1.0
-    exponent, mantissa = code >> stored.mantissa_bits & exponent_ones, code & mantissa_ones
-    if stored.specials == "ieee" and exponent == exponent_ones:
-        return math.nan if mantissa else sign * math.inf
-    if stored.specials == "nan" and (exponent, mantissa) == (exponent_ones, mantissa_ones):
-        return math.nan
-    whole = mantissa / (1 << stored.mantissa_bits) + (exponent > 0)
-    return sign * whole * 2.0 ** (max(exponent, 1) - stored.exponent_bias)
 
 
 def decode(codes: torch.Tensor, stored: DType, dtype: torch.dtype = torch.float32) -> torch.Tensor:
