@@ -11,12 +11,18 @@ import pytest
 import torch
 
 import humming.checkpoints
+from tests.checkpoints.libraries import by_floats
 from tests.checkpoints.making import LAYER, under, write_checkpoint
 from tests.checkpoints.test_fp8 import gpt_oss_tensors
 
 
 def read(folder: Path, tensors: dict[str, torch.Tensor], config: dict[str, Any]) -> Any:
     path = write_checkpoint(folder, under(LAYER, tensors), config)
+    return humming.checkpoints.open(path).layer(LAYER)
+
+
+def read_made(folder: Path, made: Any) -> Any:
+    path = write_checkpoint(folder, made.tensors, made.quantization)
     return humming.checkpoints.open(path).layer(LAYER)
 
 
@@ -58,25 +64,10 @@ def test_gpt_oss(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["fp4", "nf4"])
 @pytest.mark.parametrize(("n", "k"), [(24, 128), (10, 96), (64, 192)])
 def test_bitsandbytes_4_bits(tmp_path: Path, n: int, k: int, kind: str, nested: bool) -> None:
-    functional = pytest.importorskip("bitsandbytes.functional")
-    weight = torch.randn(n, k).bfloat16()
-    packed, state = functional.quantize_4bit(
-        weight, blocksize=64, compress_statistics=nested, quant_type=kind
-    )
-    tensors = {f"weight.{name}": t for name, t in state.as_dict(packed=True).items()}
-    config = {"quant_method": "bitsandbytes", "load_in_4bit": True}
-    layer = read(tmp_path, {"weight": packed, **tensors}, config)
-    if k % 64:  # the library's CPU kernel is wrong where a block straddles rows (0.50)
-        portable = pytest.importorskip("bitsandbytes.backends.default.ops")
-        absmax = state.absmax
-        if nested:
-            absmax = functional.dequantize_blockwise(absmax, state.state2) + state.offset
-        expected = portable._dequantize_4bit_compute(
-            packed.reshape(-1), absmax, state.code, 64, (n, k), torch.bfloat16
-        )
-    else:
-        expected = functional.dequantize_4bit(packed, state)
-    ours = layer.dequantized(torch.bfloat16)
+    pytest.importorskip("bitsandbytes")
+    made = by_floats.by_bitsandbytes(n, k, kind, nested)
+    layer = read_made(tmp_path, made)
+    ours, expected = layer.dequantized(torch.bfloat16), made.expected[LAYER]
     if kind == "nf4":
         assert layer.note
         assert torch.equal(ours, expected)
@@ -88,38 +79,16 @@ def test_bitsandbytes_4_bits(tmp_path: Path, n: int, k: int, kind: str, nested: 
 
 
 def test_bitsandbytes_int8(tmp_path: Path) -> None:
-    functional = pytest.importorskip("bitsandbytes.functional")
-    weight = torch.randn(24, 72).half()
-    codes, absmax, _ = functional.int8_vectorwise_quant(weight)
-    config = {"quant_method": "bitsandbytes", "load_in_8bit": True}
-    layer = read(tmp_path, {"weight": codes, "SCB": absmax}, config)
-    expected = functional.int8_vectorwise_dequant(codes, absmax)
-    torch.testing.assert_close(layer.dequantized(torch.float32), expected, rtol=3e-7, atol=0)
+    pytest.importorskip("bitsandbytes")
+    made = by_floats.by_bitsandbytes(24, 72, "int8")
+    ours = read_made(tmp_path, made).dequantized(torch.float32)
+    torch.testing.assert_close(ours, made.expected[LAYER], rtol=3e-7, atol=0)
 
 
-@pytest.mark.parametrize(("kind", "bits", "size"), [("mx_fp", 4, 32), ("mx_fp", 8, 32)])
-def test_auto_round_mx(tmp_path: Path, kind: str, bits: int, size: int) -> None:
-    home = pytest.importorskip("auto_round.export.export_to_autoround.qlinear_fp")
-    n, k = 24, 96
-    exponents = torch.randint(-6, 4, (n, k // size)).float()
-    grid = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])[torch.randint(0, 8, (n, k))]
-    weight = grid * torch.sign(torch.randn(n, k)) * torch.exp2(exponents).repeat_interleave(size, 1)
-    linear = torch.nn.Linear(k, n)
-    linear.weight.data = weight
-    module = home.QuantLinear(bits, size, k, n, True, data_type=kind)
-    module.pack(linear, exponents.view(-1, 1), device="cpu")
-    tensors = {
-        name: tensor.reshape(n, -1) if name == "weight_scale" else tensor
-        for name, tensor in module.state_dict().items()
-    }
-    config = {
-        "quant_method": "auto-round",
-        "bits": bits,
-        "group_size": size,
-        "data_type": kind,
-        "act_bits": 16,
-        "packing_format": "auto_round:llm_compressor",
-    }
-    layer = read(tmp_path, tensors, config)
+@pytest.mark.parametrize("bits", [4, 8])
+def test_auto_round_mx(tmp_path: Path, bits: int) -> None:
+    pytest.importorskip("auto_round")
+    made = by_floats.by_auto_round_mx(24, 96, bits)
+    layer = read_made(tmp_path, made)
     assert layer.format == ("mxfp4" if bits == 4 else "mxfp8e4m3")
-    assert torch.equal(layer.dequantized(torch.float32), weight)
+    assert torch.equal(layer.dequantized(torch.float32), made.expected[LAYER])

@@ -14,7 +14,14 @@ from pathlib import Path
 
 import torch
 
-from tests.checkpoints.libraries import by_compressed_tensors, by_hqq, by_models, by_torchao
+from tests.checkpoints.libraries import (
+    by_compressed_tensors,
+    by_floats,
+    by_hqq,
+    by_integers,
+    by_models,
+    by_torchao,
+)
 from tests.checkpoints.libraries.made import Made
 from tests.checkpoints.making import write_checkpoint
 
@@ -31,6 +38,13 @@ def main() -> None:
     _write("compressed-tensors", by_compressed_tensors.make(19, 32, 1, SCHEMES))
     _write("hqq", _some(by_hqq.make(16, 32, 2), HQQ))
     _write("torchao", _some(by_torchao.make(16, 32, 3), TORCHAO))
+    for version, bits in ((1, 4), (2, 3), (1, 2)):
+        made = by_integers.by_gptqmodel(32, 64, 32, bits, True, version)
+        _write(f"gptq-{bits}bits-v{version}", made)
+    for packing in ("gemm", "gemv"):
+        _write(f"awq-{packing}", by_integers.by_auto_awq(32, 64, 32, packing))
+    _write("autoround", by_integers.by_auto_round(32, 64, 32, 4, "auto_round", False))
+    _write("autoround-mxfp4", by_floats.by_auto_round_mx(24, 64, 4))
     with tempfile.TemporaryDirectory() as folder:
         for name in ("NVFP4", "MXFP8"):
             made = by_models.by_modelopt(Path(folder) / name, f"{name}_DEFAULT_CFG", 32, 32)
