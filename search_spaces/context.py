@@ -50,6 +50,7 @@ NAMES: dict[str, ContextName] = {
         "compute capability of a GPU times ten, 90 for 9.0; 0 on a CPU",
         lambda _, d: _capability(d),
     ),
+    "bits": ContextName("bits of a weight's code", lambda p, _: p.quant.weight.dtype.bits),
     "has_avx2": _has("avx2"),
     "has_avx_vnni": _has("avx_vnni"),
     "has_avx512": _has("avx512"),

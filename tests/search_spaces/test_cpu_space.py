@@ -105,6 +105,7 @@ def test_context_has_every_name_and_no_knob_is_called_like_one():
         "k": 128,
         "cache_bytes": 50 << 20,
         "sm_count": 132,
+        "bits": 4,
     } | dict.fromkeys(
         (
             "threads",

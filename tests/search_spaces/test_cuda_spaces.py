@@ -31,8 +31,8 @@ def _gpu(capability: tuple[int, int], sm_count: int = 132) -> Device:
     )
 
 
-def _problem(n: int, k: int, m: int) -> Problem:
-    return Problem("int4g128", n, k, m, "fp16", "fp16", layout=CUDA_LAYOUT)
+def _problem(n: int, k: int, m: int, format: str = "int4g128") -> Problem:
+    return Problem(format, n, k, m, "fp16", "fp16", layout=CUDA_LAYOUT)
 
 
 def _legal(family: str, problem: Problem, device: Device) -> list[KernelConfig]:
@@ -74,6 +74,20 @@ def test_many_rows_are_left_to_dequantize(m):
 @pytest.mark.parametrize("m", [1, 4, 8, 16, 24, 32, 48, 64, 128])
 def test_candidates_of_a_layer_fit_a_budget_of_minutes(n, k, m):
     assert 60 <= len(_legal("skinny", _problem(n, k, m), _gpu((9, 0)))) <= 250
+
+
+FORMATS = ("int1g128", "int2g128", "int3g64", "uint4g128z", "int8", "mxfp4", "nvfp4", "fp8e4m3")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("m", [1, 16, 32, 64])
+def test_other_formats_have_as_many_candidates(format, m):
+    counts = [
+        len(_legal("skinny", _problem(8192, 8192, m, format), _gpu(c))) for c in [(9, 0), (8, 0)]
+    ]
+    assert all(8 <= count <= 250 for count in counts), counts
+    assert _legal("skinny", _problem(1000, 1004, m, format), _gpu((7, 5)))
+    assert _legal("dequantize", _problem(1000, 1004, m, format), _gpu((9, 0)))
 
 
 @pytest.mark.parametrize("capability", [(7, 5), (8, 0), (8, 9), (9, 0), (10, 0), (12, 0)])
