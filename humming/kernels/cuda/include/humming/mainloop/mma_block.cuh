@@ -13,7 +13,10 @@ namespace humming {
 template <class Config>
 __device__ __forceinline__ void block_fill_ahead(MmaOperands<Config>& operands, int stages) {
 #pragma unroll
-  for (int s = 0; s < Config::num_stages; ++s) operands.put_weights(s < stages, operands.stage(s));
+  for (int s = 0; s < Config::num_stages; ++s) {
+    operands.put_weights(s < stages, operands.stage(s));
+    operands.next_weights();
+  }
 #if __CUDA_ARCH__ >= 900
   ptx::grid_dependency_wait();
   ptx::grid_dependency_release();
