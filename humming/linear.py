@@ -34,6 +34,7 @@ from humming.quantize.quantizers import empty, quantize
 from humming.quantize.tensor import QuantizedTensor
 from humming.spec.formats import QuantFormat
 from humming.state import (
+    ACTIVATION_DTYPES,
     ACTIVATIONS,
     canonical_codes,
     moved,
@@ -42,6 +43,7 @@ from humming.state import (
     stored_codes,
     wait_until_written,
 )
+from humming.warm import WarmCall, autocast_dtype, intercepted, warm_call
 
 _BUFFERS = {name: f"packed_{name}" for name in TENSORS}
 _CANONICAL = ("scales", "zero_points", "global_scales", "permutation")
@@ -64,6 +66,7 @@ class HummingLinear(nn.Module):
     Calls are served with torch's number of threads at the time of the call, or on CUDA's current
     stream. A layer binds to a tuned table at its first call or by `prepare`; records of another
     number of threads do not match. Before a CUDA graph is captured `prepare` must have been called.
+    Under torch.autocast x and the output have autocast's type, as those of an nn.Linear.
     """
 
     spec: LayerSpec
@@ -172,30 +175,15 @@ class HummingLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., n] in x's dtype. Raises LayoutError where `x` does not fit or needs a gradient."""
-        if torch.compiler.is_compiling():
-            return self._through_op(x)
-        buffers, weight, shape = self._buffers, self._weight, x.shape
-        plan = self._plans.get((x.dtype, _num_threads()))
-        if (
-            plan is None
-            or type(x) is not torch.Tensor
-            or x.device != self._device
-            or not shape
-            or shape[-1] != self._k
-            or buffers["packed_codes"] is not weight.codes
-            or buffers["packed_scales"] is not weight.scales
-            or buffers["bias"] is not self._kept_bias
-            # Code that casts models assigns to `.data`: same tensor, other memory.
-            or weight.codes.data_ptr() != self._checked[0]
-            or weight.scales.data_ptr() != self._checked[1]
-            or (self._further and self._further_changed())
-            or x.requires_grad
-            or forward_ad._current_level >= 0
-            or x.is_neg()
-            or _intercepted()
-        ):
-            return self._forward_carefully(x)
-        return run(x, plan, weight, buffers["bias"])
+        if _compiling():
+            to = autocast_dtype(x)
+            return self._through_op(x) if to is None else self._under_autocast(x, to)
+        call = self._warm.get((x.shape, x.dtype, _num_threads()))
+        if call is not None:
+            out = call(x, self._buffers)
+            if out is not None:
+                return out
+        return self._forward_carefully(x)
 
     def prepare(
         self,
@@ -261,46 +249,49 @@ class HummingLinear(nn.Module):
 
     def _forget(self) -> None:
         """Derives anew what hangs on the buffers and the spec."""
-        self._k = self.spec.k
-        self._device = self.packed_codes.device
         self.layer_text = self.spec.text
         self._plans: dict[tuple[torch.dtype, int], Plan] = {}
-        self._weight = self._packed()
-        self._kept_bias = self.bias
-        # Tensors that most weights lack: looked at only where there are some.
-        self._further = tuple(name for name in self._weight.tensors if name not in TENSORS[:2])
-        self._checked = (0,) * len(TENSORS)  # where each lay when its type was last checked
+        self._warm: dict[tuple[torch.Size, torch.dtype, int], WarmCall] = {}
 
     def _packed(self) -> PackedWeight:
         return self.spec.weight(*(getattr(self, buffer) for buffer in _BUFFERS.values()))
-
-    def _further_changed(self) -> bool:
-        """Whether a tensor beside codes and scales was replaced, or given other memory."""
-        kept, checked = self._weight, self._checked
-        return any(
-            self._buffers[_BUFFERS[name]] is not getattr(kept, name)
-            or getattr(kept, name).data_ptr() != checked[TENSORS.index(name)]
-            for name in self._further
-        )
 
     def _through_op(self, x: torch.Tensor) -> torch.Tensor:
         return through_op(x, self._packed(), self.bias, self.layer_text)
 
     def _forward_carefully(self, x: torch.Tensor) -> torch.Tensor:
         """A call that is a first one, wrong, or watched by a mode."""
+        to = autocast_dtype(x)
+        if to is not None:
+            return self._under_autocast(x, to)
         if (x.requires_grad and torch.is_grad_enabled()) or _has_tangent(x):
             raise LayoutError(NO_BACKWARD)
-        if type(x) not in _PLAIN or x.is_meta or x.is_neg() or _intercepted():
+        if type(x) not in _PLAIN or x.is_meta or x.is_neg() or intercepted():
             return self._through_op(x)
         weight = self._packed()
         check_call(x, self.spec, self.bias)
         check_tensors(x, weight, self.bias)
-        found = weight.tensors
-        self._checked = tuple(found[t].data_ptr() if t in found else 0 for t in TENSORS)
-        plan = bound(self.spec, x.dtype, self.bias is not None, place_of(x.device))
-        self._plans[x.dtype, torch.get_num_threads()] = plan
+        threads, biased = torch.get_num_threads(), self.bias is not None
+        plan = self._plans.get((x.dtype, threads))
+        if plan is None:
+            plan = bound(self.spec, x.dtype, biased, place_of(x.device))
+            self._plans[x.dtype, threads] = plan
         bias = None if self.bias is None else self.bias.to(torch.float32).contiguous()
-        return run(x, plan, weight, bias)
+        out = run(x, plan, weight, bias)
+        if len(self._warm) >= _MOST_WARM:
+            self._warm.clear()
+        if type(x) is torch.Tensor and bias is self.bias:
+            names = (*_BUFFERS.values(), "bias")
+            kept = [(name, t) for name in names if (t := self._buffers[name]) is not None]
+            self._warm[x.shape, x.dtype, threads] = warm_call(plan, weight, bias, kept, x)
+        return out
+
+    def _under_autocast(self, x: torch.Tensor, to: torch.dtype) -> torch.Tensor:
+        """As nn.Linear under autocast: x and the output in autocast's type, `to`. Where kernels
+        need x in the layer's type, it is taken in that."""
+        needed = self.spec.x_dtype
+        with torch.autocast(x.device.type, enabled=False):
+            return self.forward(x.to(ACTIVATION_DTYPES[needed] if needed else to)).to(to)
 
     def _apply(
         self,
@@ -390,7 +381,7 @@ class HummingLinear(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what belongs to this process: bound kernels."""
-        return {**self.__dict__, "_plans": {}, "_weight": None, "_kept_bias": None}
+        return {**self.__dict__, "_plans": {}, "_warm": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -425,21 +416,9 @@ def prepare(
 
 
 _PLAIN = (torch.Tensor, nn.Parameter)
-_num_threads = torch.get_num_threads  # by these names for the sake of time
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._is_torch_function_mode_enabled
-_tracing = torch._C._get_tracing_state
-_transforms = torch._C._functorch.peek_interpreter_stack
-
-
-def _intercepted() -> bool:
-    """Whether torch must see this call: a mode is active, or a function transform or trace."""
-    return bool(
-        _dispatch_modes()
-        or _function_modes()
-        or _tracing() is not None
-        or _transforms() is not None
-    )
+_compiling = torch.compiler.is_compiling  # by these names for the sake of time
+_num_threads = torch.get_num_threads
+_MOST_WARM = 4096
 
 
 def _has_tangent(x: torch.Tensor) -> bool:

@@ -31,7 +31,7 @@ from humming.errors import (
 from humming.jit.cache import compiled
 from humming.jit.detect import available_threads
 from humming.jit.identity import here, serving_device, serving_device_of, serving_threads
-from humming.jit.load import load
+from humming.jit.load import LoadedKernel, Ready, load
 from humming.jit.pool import parallel_for_address
 from humming.quantize.layout import PackedWeight
 from humming.spec.config import KernelConfig
@@ -57,21 +57,24 @@ def place_of(device: torch.device) -> Place:
     return Place(-1, torch.get_num_threads())
 
 
-class _Workspace(threading.local):
-    """Scratch of one thread: grows, is never shared, and is not cleared between calls."""
+class _Scratch(threading.local):
+    """Scratch of one thread: grows, is never shared, and is not cleared between calls. `address`
+    and `size` are the buffer's, asked for once."""
 
     def __init__(self) -> None:
         self.buffer = torch.empty(0, dtype=torch.uint8)
+        self.address, self.size = 0, 0
 
     def of(self, nbytes: int) -> torch.Tensor:
         """At least `nbytes` bytes, contents undefined."""
-        if self.buffer.numel() < nbytes:
+        if self.size < nbytes:
             with torch.inference_mode(False):
                 self.buffer = torch.empty(nbytes, dtype=torch.uint8)
+            self.address, self.size = self.buffer.data_ptr(), nbytes
         return self.buffer
 
 
-_WORKSPACE = _Workspace()
+SCRATCH = _Scratch()
 _NO_WORKSPACE = torch.empty(0, dtype=torch.uint8)
 
 
@@ -131,13 +134,26 @@ class Plan:
             return out
         bound = self._bound
         index, kernel, nbytes = bound.calls.get(m) or self._call_of(bound, m)
-        scratch = _WORKSPACE.of(nbytes) if self.gpu < 0 else _scratch_on_stream(x, nbytes)
+        scratch = SCRATCH.of(nbytes) if self.gpu < 0 else _scratch_on_stream(x, nbytes)
         try:
             kernel.launch(x, weight, bias, out, scratch, self.threads)
         except LaunchError as error:
             self._refuse(bound.dispatches[index], error)
             return self.run(x, weight, bias)
         return out
+
+    def ready(
+        self, m: int, weight: PackedWeight, bias: torch.Tensor | None
+    ) -> tuple[Ready | None, int]:
+        """The launch of `m` contiguous rows with all but x and out laid out, and its bytes of
+        scratch; None where there is no such launch: on a GPU, or of no rows."""
+        if self.gpu >= 0 or m == 0:
+            return None, 0
+        bound = self._bound
+        _, kernel, nbytes = bound.calls.get(m) or self._call_of(bound, m)
+        if not isinstance(kernel, LoadedKernel):
+            return None, 0
+        return kernel.ready(weight, bias, m, self.threads), nbytes
 
     def load_all(self, m: int | None = None) -> None:
         """Compiles and loads the kernels of all intervals, or of the one that holds `m`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,6 +27,10 @@ _STATUS = {
     3: "an operand has no data",
 }
 _ARGS = struct.Struct("=10Q7q")  # the fields of GemmArgs: addresses, then sizes and counts
+
+
+Ready = Callable[[int, int, int, int], int]
+"""A launch that lacks only addresses: of x, out and workspace, and the workspace's bytes."""
 
 
 class PackedOperand(Protocol):
@@ -120,6 +125,51 @@ class LoadedKernel:
                 f"kernel {self.compiled.key} failed: {_STATUS.get(status, f'status {status}')} "
                 f"(m={m}, n={n}, k={k}, threads={threads}, workspace={workspace.nbytes} bytes)"
             )
+
+    def ready(
+        self, packed: PackedOperand, bias: torch.Tensor | None, m: int, threads: int
+    ) -> Ready:
+        """`launch` for m contiguous rows of x and out with everything else laid out: a function of
+        their addresses, and of the workspace's address and size, to the kernel's status.
+
+        Checks nothing: operands must be such as `launch` takes, bias fp32 and contiguous, and live
+        as long as it is called.
+        """
+        n, k = packed.n, packed.k
+        gemm, pack = self._gemm, _ARGS.pack
+        further = (packed.zero_points, packed.row_scales, packed.permutation, bias)
+        operands = [
+            0 if tensor is None else tensor.data_ptr()
+            for tensor in (packed.codes, packed.scales, *further)
+        ]
+        codes, scales, zero_points, row_scales, permutation, bias_at = operands
+        pool = parallel_for_address() if threads > 1 else 0
+
+        def launch(x: int, out: int, workspace: int, nbytes: int) -> int:
+            status: int = gemm(
+                pack(
+                    x,
+                    codes,
+                    scales,
+                    zero_points,
+                    row_scales,
+                    permutation,
+                    bias_at,
+                    out,
+                    workspace,
+                    pool,
+                    nbytes,
+                    m,
+                    n,
+                    k,
+                    k,
+                    n,
+                    threads,
+                )
+            )
+            return status
+
+        return launch
 
     def _refuse(self, x: torch.Tensor, out: torch.Tensor, n: int, k: int) -> None:
         if not (x.is_cpu and out.is_cpu):
