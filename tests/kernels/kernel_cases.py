@@ -11,6 +11,7 @@ from humming.jit.cache import compiled
 from humming.jit.detect import cpu_device
 from humming.jit.load import TORCH_DTYPES, LoadedKernel, load
 from humming.quantize import PackedWeight, QuantizedTensor, pack, quantize
+from humming.quantize.drawn import drawn
 from humming.reference import error_bound, matmul_float64
 from humming.spec.config import CpuConfig
 from humming.spec.device import CODE_PATH_FLAGS
@@ -33,26 +34,45 @@ class Case:
 
 
 @lru_cache(maxsize=3)
-def weight(n: int, k: int) -> tuple[QuantizedTensor, PackedWeight]:
+def weight(
+    n: int, k: int, format: str = "int4g128", act_order: bool = False
+) -> tuple[QuantizedTensor, PackedWeight]:
     generator = torch.Generator().manual_seed(n * 10007 + k)
-    q = quantize(torch.randn(n, k, generator=generator))
+    if format == "int4g128" and not act_order:
+        q = quantize(torch.randn(n, k, generator=generator))
+    else:
+        q = drawn(format, n, k, generator, act_order=act_order)
     return q, pack(q)
 
 
 @lru_cache(maxsize=40)
-def case(n: int, k: int, dtype: str) -> Case:
+def case(n: int, k: int, dtype: str, format: str = "int4g128", act_order: bool = False) -> Case:
     generator = torch.Generator().manual_seed(n + k)
-    q, packed = weight(n, k)
-    # Rows of x are strided, as a slice of a larger tensor is.
-    x = torch.randn(MOST_ROWS, k + 8, generator=generator).to(TORCH_DTYPES[dtype])[:, :k]
+    q, packed = weight(n, k, format, act_order)
+    # Rows of x are strided, as a slice of a larger tensor is; what lies beyond k must not count.
+    x = torch.randn(MOST_ROWS, k + 8, generator=generator).to(TORCH_DTYPES[dtype])
+    x[:, k:] = float("nan")
+    x = x[:, :k]
     bias = torch.randn(n, generator=generator)
     answer = matmul_float64(x, q, bias)
     return Case(x, q, packed, bias, answer, error_bound(x, q, TORCH_DTYPES[dtype], bias))
 
 
-def kernel(config: CpuConfig, activation: str, output: str | None = None) -> LoadedKernel:
+def problem_of(
+    activation: str, output: str | None = None, format: str = "int4g128", act_order: bool = False
+) -> Problem:
+    return Problem(format, 16, 128, 1, activation, output or activation, act_order=act_order)
+
+
+def kernel(
+    config: CpuConfig,
+    activation: str,
+    output: str | None = None,
+    format: str = "int4g128",
+    act_order: bool = False,
+) -> LoadedKernel:
     device = cpu_device()
-    problem = Problem("int4g128", 16, 128, 1, activation, output or activation)
+    problem = problem_of(activation, output, format, act_order)
     return load(compiled(config, problem, device), device)
 
 
@@ -78,9 +98,9 @@ def launch(
     return result
 
 
-def code_paths(activation: str = "bf16") -> list[str]:
-    """Those of this CPU that take `activation` and int4g128, narrowest first."""
-    device, problem = cpu_device(), Problem("int4g128", 16, 128, 1, activation, activation)
+def code_paths(activation: str = "bf16", format: str = "int4g128") -> list[str]:
+    """Those of this CPU that take `activation` and `format`, narrowest first."""
+    device, problem = cpu_device(), problem_of(activation, format=format)
     return [path for path in CODE_PATH_FLAGS if device.supports(path) and takes(path, problem)]
 
 
