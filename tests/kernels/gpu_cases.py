@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import torch
 from cuda_cases import PLAIN, problem
+from format_cases import random_weight
 
 from humming.jit.cache import compiled
 from humming.jit.cuda.kernel import CudaKernel
@@ -18,6 +19,7 @@ from humming.spec.config import DequantizeConfig, KernelConfig, SkinnyConfig
 from humming.spec.device import Device
 from humming.spec.layouts import CUDA_LAYOUT
 from humming.spec.legality import config_violations
+from humming.spec.problem import Problem
 
 MOST_ROWS = 72
 
@@ -39,10 +41,34 @@ class Case:
     def answer(self, m: int, bias: bool) -> torch.Tensor:
         return self.product[:m] + (self.bias.double() if bias else 0)
 
-    def error_of_torch(self, m: int, bias: bool) -> float:
+    def of_torch(self, m: int, bias: bool) -> torch.Tensor:
+        """What torch's matmul on the dequantized weights gives."""
         ours = self.bias.to(self.w.dtype) if bias else None
-        out = torch.nn.functional.linear(self.x[:m].contiguous(), self.w, ours)
-        return relative_error(out, self.answer(m, bias))
+        return torch.nn.functional.linear(self.x[:m].contiguous(), self.w, ours)
+
+
+class Errors:
+    """Squared errors of a kernel and of torch, pooled over as many outputs as a verdict takes.
+
+    A thousand roundings have a root mean square within some percent of any other thousand's: the
+    ratio of a few outputs says nothing, that of a pool is held to 1.1.
+    """
+
+    def __init__(self) -> None:
+        self.ours = self.theirs = self.size = 0.0
+        self.outputs = 0
+
+    def add(self, out: torch.Tensor, operands: Case, m: int, bias: bool) -> None:
+        answer = operands.answer(m, bias)
+        self.ours += float((out.double() - answer).square().sum())
+        self.theirs += float((operands.of_torch(m, bias).double() - answer).square().sum())
+        self.size += float(answer.square().sum())
+        self.outputs += out.numel()
+
+    def check(self, what: str) -> None:
+        assert self.outputs >= 256, f"{what}: too few outputs to compare"
+        ours, theirs = (self.ours / self.size) ** 0.5, (self.theirs / self.size) ** 0.5
+        assert ours <= 1.1 * theirs + 1e-6, f"{what}: {ours:.2e}, torch {theirs:.2e}"
 
 
 @lru_cache(maxsize=1)
@@ -51,16 +77,18 @@ def device() -> Device:
 
 
 @lru_cache(maxsize=64)
-def case(n: int, k: int, dtype: str) -> Case:
-    of = TORCH_DTYPES[dtype]
-    generator = torch.Generator(device="cuda").manual_seed(n * 10007 + k)
+def case(n: int, k: int, dtype: str, seed: int = 0) -> Case:
+    generator = torch.Generator(device="cuda").manual_seed(n * 10007 + k + seed * 1000003)
+    return case_of(random_weight("int4g128", n, k, dtype, generator), dtype, generator)
+
+
+def case_of(q: QuantizedTensor, dtype: str, generator: torch.Generator) -> Case:
+    """Operands for the weight `q`."""
+    of, (n, k) = TORCH_DTYPES[dtype], q.shape
 
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, device="cuda", generator=generator).to(of)
 
-    codes = torch.randint(-8, 8, (n, k), dtype=torch.int8, device="cuda", generator=generator)
-    scales = torch.rand(n, -(-k // 128), device="cuda", generator=generator) * 0.02 + 0.002
-    q = QuantizedTensor("int4g128", codes, scales.to(of))
     x = normal(MOST_ROWS, k + 16)[:, 8 : 8 + k]
     odd_x = torch.zeros(MOST_ROWS, k + 7, dtype=of, device="cuda")[:, 3 : 3 + k]
     odd_x.copy_(x)
@@ -68,7 +96,7 @@ def case(n: int, k: int, dtype: str) -> Case:
     return Case(
         x,
         odd_x,
-        pack(q, CUDA_LAYOUT),
+        pack(q, CUDA_LAYOUT, of),
         q.dequantize(of),
         normal(n).float(),  # fp32, but of values that x's type holds
         product,
@@ -77,15 +105,25 @@ def case(n: int, k: int, dtype: str) -> Case:
 
 @lru_cache(maxsize=512)
 def kernel(config: KernelConfig, dtype: str) -> CudaKernel:
-    loaded = load(compiled(config, problem(dtype), device()), device())
+    return kernel_for(config, problem(dtype))
+
+
+def kernel_for(config: KernelConfig, asked: Problem) -> CudaKernel:
+    """`config` compiled for `asked`'s format and dtypes, loaded."""
+    loaded = load(compiled(config, asked, device()), device())
     assert isinstance(loaded, CudaKernel)
     return loaded
 
 
 def compile_all(pairs: list[tuple[KernelConfig, str]]) -> None:
     """Fills the cache in parallel, so that tests need not wait for one compiler at a time."""
+    compile_problems([(config, problem(dtype)) for config, dtype in pairs])
+
+
+def compile_problems(asked: list[tuple[KernelConfig, Problem]]) -> None:
+    """The same for problems of any format."""
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda pair: compiled(pair[0], problem(pair[1]), device()), pairs))
+        list(pool.map(lambda pair: compiled(*pair, device()), asked))
 
 
 def launch(

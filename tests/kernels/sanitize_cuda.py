@@ -1,0 +1,83 @@
+"""A sample of configs of each CUDA family, launched once each: what compute-sanitizer is run on.
+
+    compute-sanitizer --tool memcheck python tests/kernels/sanitize_cuda.py
+    compute-sanitizer --tool racecheck python tests/kernels/sanitize_cuda.py skinny
+
+Arguments are families; without any, all of this GPU. Numbers are other tests' business.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+
+from cuda_cases import PLAIN, problem  # noqa: E402
+from format_cases import random_weight  # noqa: E402
+from gpu_cases import KNOBS, MMA, WARPGROUP, device, dtypes, kernel_for  # noqa: E402
+from mma_cases import PLAIN_MMA  # noqa: E402
+
+from humming.jit.cuda.load import DequantizeKernel  # noqa: E402
+from humming.jit.load import TORCH_DTYPES  # noqa: E402
+from humming.quantize import pack  # noqa: E402
+from humming.spec.config import DequantizeConfig, KernelConfig  # noqa: E402
+from humming.spec.layouts import CUDA_LAYOUT  # noqa: E402
+from humming.spec.legality import config_violations  # noqa: E402
+from humming.spec.problem import Problem  # noqa: E402
+
+FORMATS = ("int4g128", "int3g64", "uint4g128z", "nvfp4", "mxfp4", "fp8e4m3", "int2g128", "int8")
+"""One after another for the configs of a family."""
+
+
+def sample() -> list[tuple[KernelConfig, Problem]]:
+    """Configs and problems of all families, those that this GPU runs."""
+    dtype = dtypes()[0]
+    skinny = [replace(PLAIN, **dict(zip(KNOBS, knobs, strict=True))) for knobs in MMA[::2]]
+    skinny += [
+        replace(PLAIN, **dict(zip(KNOBS, knobs, strict=True)), warpgroup=1) for knobs in WARPGROUP
+    ]
+    others = [DequantizeConfig(8, 2, 0), DequantizeConfig(4, 3, 0), PLAIN_MMA]
+    others += [replace(PLAIN_MMA, num_stages=4, warps_k=2), replace(PLAIN_MMA, split_k=2)]
+    found = []
+    for index, config in enumerate((*skinny, *others)):
+        for number in range(2):
+            format = FORMATS[(2 * index + number) % len(FORMATS)]
+            if getattr(config, "warpgroup", 0):
+                format = "int4g128"
+            n, k = ((328, 520), (200, 1300))[number]
+            asked = problem(dtype, n, k, config.block_m, format, act_order=index % 4 == 3)
+            if not config_violations(config, asked, device()):
+                found.append((config, asked))
+    return found
+
+
+def launch_once(config: KernelConfig, asked: Problem) -> None:
+    """One launch with fresh operands; of the family dequantize its own kernel alone."""
+    made = torch.Generator("cuda").manual_seed(1)
+    of, m = TORCH_DTYPES[asked.activation_dtype], min(asked.m, 40)
+    q = random_weight(asked.format, asked.n, asked.k, asked.activation_dtype, made, asked.act_order)
+    packed, loaded = pack(q, CUDA_LAYOUT, of), kernel_for(config, asked)
+    x = torch.ones(m, asked.k, dtype=of, device="cuda")
+    if isinstance(loaded, DequantizeKernel):
+        w = loaded._workspace(x, asked.n, asked.k, None)
+        loaded._dequantize(loaded.function(0), packed, 0, asked.n, w)
+    else:
+        loaded.launch(x, packed, None, torch.empty(m, asked.n, dtype=of, device="cuda"))
+    torch.cuda.synchronize()
+
+
+def main(families: list[str]) -> None:
+    """Prints each launch, so that a report can be read."""
+    for config, asked in sample():
+        if not families or config.family in families:
+            launch_once(config, asked)
+            print(config.family, config, asked.format, asked.n, asked.k, asked.m, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
