@@ -19,14 +19,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from humming.errors import HummingError, UsageError
+from humming.errors import CheckpointError, HummingError, UsageError
 from humming.jit.detect import find_device
 from humming.jit.identity import serving_device
 from humming.settings import database_url, tables_dir
 from humming.spec.device import Device
 from humming.version import __version__, require_alone
 from search_spaces.load import describe, load_spaces, validate
-from tuner import advice
+from tuner import advice, inspecting
 from tuner.budget import Budget, parse_duration, process_age_s
 from tuner.doctor import examine, print_report
 from tuner.doctor import to_json as findings_to_json
@@ -208,6 +208,34 @@ def doctor(device: DeviceName = "auto", db: Database = None, as_json: AsJson = F
         print_report(findings, _console())
     if report["status"] == "fail":
         raise SystemExit(1)
+
+
+@app.command()
+def inspect(
+    folder: Annotated[
+        Path | None, typer.Argument(help="A model's folder, with config.json and safetensors.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a checkpoint stores: format, shapes, scales and bits of each layer, what is not
+    quantized and why.
+
+    Exit code 0 where all layers can be read, else 2.
+    """
+    if folder is None:
+        raise UsageError(
+            "inspect takes a model's folder, but got none; write humming-tune inspect path/to/model"
+        )
+    found = inspecting.inspect(folder)
+    if as_json:
+        _print_json(inspecting.to_json(found))
+    else:
+        inspecting.print_inspection(found, _console())
+    if found.refused:
+        raise CheckpointError(
+            f"all layers must be ones that can be read, but {len(found.refused)} of "
+            f"{len(found.layers) + len(found.refused)} are not: {found.refused[0].why}"
+        )
 
 
 @db_app.command("upgrade")

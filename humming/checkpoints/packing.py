@@ -18,6 +18,8 @@ def from_words(words: torch.Tensor, bits: int, count: int) -> torch.Tensor:
 def from_bytes(packed: torch.Tensor, bits: int, count: int) -> torch.Tensor:
     """uint8 [rows, count] of `bits` bits each, from uint8 [rows, bytes], low bits first."""
     rows, width = packed.shape
+    if packed.is_meta:  # a model may have many thousands of layers, and torch takes long for these
+        return packed.new_empty((rows, min(count, width * 8 // bits)))
     if bits == 8:
         return packed[:, :count]
     mask = (1 << bits) - 1
