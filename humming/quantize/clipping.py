@@ -16,7 +16,7 @@ from humming.quantize.fitting import Fit, Fitter, Pieces, wide
 _STEP = 0.9
 _DOWN = 22
 """Steps down from the scale of the largest magnitude, to a tenth of it."""
-_UP = 4
+_UP = 6
 """Steps up, for floats: their largest magnitude may fit a lower code better."""
 _HALVINGS = 3
 _ROUNDS = 4

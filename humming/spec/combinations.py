@@ -47,7 +47,7 @@ def lost_value(weight: DType, activation: DType) -> float | None:
         weight = dtype(f"int{weight.bits}")
     values = finite_values(weight)
     best: tuple[int, float] | None = None
-    for power in range(-16, 17):
+    for power in sorted(range(-16, 17), key=abs):
         lost = [value for value in values if not _holds(activation, math.ldexp(value, power))]
         if not lost:
             return None
