@@ -122,7 +122,7 @@ def _integers(
         )
     scope = _scope(module, spec, key)
     grouped = scope.columns > 0
-    scales = module.scales(f"{SCALE}{end}")
+    scales = module.scales(f"{SCALE}{end}", shape=(None, None) if grouped else None)
     n = scales.shape[-1] if grouped else module.shape("weight")[0]
     codes = _codes(module.tensor("weight", _INTEGERS, (None, None)), dtype, n, grouped, module)
     zeros = _zero_points(module, f"{ZERO}{end}", dtype, n, grouped)
@@ -152,7 +152,7 @@ def _zero_points(
     module: StoredModule, suffix: str, dtype: str, n: int, grouped: bool
 ) -> torch.Tensor | None:
     """int8 in the shape of the scales, less 2^(bits-1) where unsigned; floats as stored."""
-    stored = module.optional(suffix, (*FLOATS, *_INTEGERS))
+    stored = module.optional(suffix, (*FLOATS, *_INTEGERS), (None, None) if grouped else None)
     if stored is None:
         return None
     if stored.dtype in FLOATS:
