@@ -45,6 +45,12 @@ class Budget:
             float("inf") if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         )
 
+    def left_with_s(self, grace_s: float) -> float:
+        """Seconds until `grace_s` after the deadline, never negative."""
+        if self._deadline is None:
+            return float("inf")
+        return max(0.0, self._deadline + grace_s - time.monotonic())
+
     @property
     def over(self) -> bool:
         """Whether the deadline has passed."""

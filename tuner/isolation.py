@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from multiprocessing.connection import Connection, Pipe
 from types import TracebackType
 from typing import IO, Literal
@@ -62,9 +63,12 @@ class Worker:
         """The worker's answer. Raises WorkerLostError where it dies or takes longer than
         `timeout_s`."""
         if self._process is None:
-            self._start()
+            start = time.monotonic()
+            self._start(timeout_s)
             if self._reopen is not None and self._reopen is not request:
-                self._exchange(self._reopen, START_TIMEOUT_S)
+                self._exchange(self._reopen, min(START_TIMEOUT_S, timeout_s))
+            if timeout_s < START_TIMEOUT_S:  # else a start is not the request's to pay for
+                timeout_s = max(0.0, timeout_s - (time.monotonic() - start))
         return self._exchange(request, timeout_s)
 
     def close(self) -> None:
@@ -78,7 +82,7 @@ class Worker:
             self._log.close()
         self._process = self._pipe = self._log = None
 
-    def _start(self) -> None:
+    def _start(self, timeout_s: float) -> None:
         ours, theirs = Pipe()
         # A file without a name: nothing stays behind where we are killed.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the worker)
@@ -92,8 +96,10 @@ class Worker:
         theirs.close()
         self._pipe = ours
         try:
-            self._exchange(self._device, START_TIMEOUT_S)
+            self._exchange(self._device, min(START_TIMEOUT_S, timeout_s))
         except WorkerLostError as lost:
+            if lost.outcome == "timeout" and timeout_s < START_TIMEOUT_S:
+                raise
             # Not the candidate's doing, and the next start would end alike.
             raise HummingError(f"the worker process does not start: {lost}") from None
 

@@ -24,7 +24,7 @@ from tuner.finals import hold_finals
 from tuner.isolation import Worker, WorkerLostError
 from tuner.messages import Open, Rate, ReadLimit
 from tuner.progress import Watch
-from tuner.search import Scope, search
+from tuner.search import GRACE_S, Scope, search
 from tuner.store.store import Store
 from tuner.tasks import Skipped, Task, make_tasks
 from tuner.workload import Workload, read_workload
@@ -98,9 +98,15 @@ def _settle_all(
     counted: _Count,
 ) -> None:
     with Worker(job.device) as worker, watch.running(problems, problems - len(open_tasks)):
-        rate = read_bytes_per_s(worker) if open_tasks else 0.0
-        if open_tasks:
-            _warn_if_busy(watch)
+        if not open_tasks or budget.over:
+            return
+        _warn_if_busy(watch)
+        try:
+            rate = read_bytes_per_s(worker, budget)
+        except WorkerLostError:
+            if budget.over:
+                return
+            raise
         for done, task in enumerate(open_tasks):
             if budget.over:
                 return
@@ -120,9 +126,10 @@ def _warn_if_busy(watch: Watch) -> None:
         )
 
 
-def read_bytes_per_s(worker: Worker) -> float:
-    """How fast the device reads memory: the limit that times are compared with."""
-    rate = worker.ask(ReadLimit(), OPEN_TIMEOUT_S)
+def read_bytes_per_s(worker: Worker, budget: Budget) -> float:
+    """How fast the device reads memory: the limit that times are compared with. Raises
+    WorkerLostError where the budget ends meanwhile."""
+    rate = worker.ask(ReadLimit(), min(OPEN_TIMEOUT_S, budget.left_with_s(GRACE_S)))
     assert isinstance(rate, Rate)
     return rate.bytes_per_s
 

@@ -23,7 +23,9 @@ from tuner.store.store import Store
 from tuner.tasks import Task
 
 TRIAL_TIMEOUT_S = 60.0
-GRACE_S = 1.5
+GRACE_S = 1.2
+"""How long after the deadline what has begun may still take, all of it together."""
+
 MIN_TRIALS = 16
 PATIENCE = 12
 """A problem is settled by rule after MIN_TRIALS trials of which the last PATIENCE brought
@@ -47,8 +49,8 @@ class Scope:
 
     def limit_s(self, at_most_s: float) -> float:
         """Seconds that a request to the worker may take: what the whole job has left, and a grace
-        in which a first heuristic can still be timed."""
-        return min(at_most_s, self.deadline.left_s() + GRACE_S)
+        in which what has begun can end."""
+        return min(at_most_s, self.deadline.left_with_s(GRACE_S))
 
 
 @dataclass
@@ -91,10 +93,11 @@ def search(scope: Scope, budget: Budget, resume: bool = False) -> tuple[Known, R
     if resume:
         known.since_news = 0
     heuristic = scope.task.candidates.heuristic
+    start = time.monotonic()
     if config_id(heuristic) not in known.times:
         sampler.know(heuristic, None)
         _run([heuristic], scope, known, sampler)
-    batch_s = 0.0
+    batch_s = time.monotonic() - start
     while True:
         if sampler.exhausted:
             return known, "exhausted"

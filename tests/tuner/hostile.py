@@ -12,7 +12,8 @@ from humming.spec.problem import Problem
 _TEMPLATE = """
 #include <stdint.h>
 struct Args {{
-  const float* x; const void* codes; const float* scales; const float* bias; float* out;
+  const float* x; const void* codes; const float* scales; const float* zero_points;
+  const float* row_scales; const int32_t* permutation; const float* bias; float* out;
   unsigned char* workspace; void* parallel_for; int64_t workspace_bytes, m, n, k, ldx, ldo, threads;
 }};
 extern "C" int64_t humming_workspace_bytes(int64_t, int64_t, int64_t, int64_t) {{ return 64; }}

@@ -28,6 +28,12 @@ def test_no_budget_never_ends():
     assert not Budget(None).share(1, 2).over
 
 
+def test_the_grace_ends_too():
+    assert Budget(None).left_with_s(1.0) == float("inf")
+    assert Budget(10.0, spent_s=10.5).left_with_s(1.0) == pytest.approx(0.5, abs=0.1)
+    assert Budget(10.0, spent_s=12.0).left_with_s(1.0) == 0.0
+
+
 def test_time_spent_before_counts():
     assert Budget(10.0, spent_s=11.0).over
     assert Budget(10.0, spent_s=1.0).left_s() <= 9.0
