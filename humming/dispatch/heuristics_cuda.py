@@ -43,7 +43,6 @@ class _Tile:
     tiles_n: int
     split_k: int
     groups: int  # of k, for the block
-    alone: bool  # on its multiprocessor
     waves: int  # blocks that a multiprocessor gets, one after another or at once
 
 
