@@ -12,7 +12,9 @@ import torch
 
 def from_words(words: torch.Tensor, bits: int, count: int) -> torch.Tensor:
     """uint8 [rows, count] of `bits` bits each, from integers [rows, words] of any width."""
-    return from_bytes(words.contiguous().view(torch.uint8), bits, count)
+    # One row or column is contiguous whatever its strides are, but then not viewed as bytes.
+    flat = words.contiguous().reshape(-1).view(torch.uint8)
+    return from_bytes(flat.view(words.shape[0], -1), bits, count)
 
 
 def from_bytes(packed: torch.Tensor, bits: int, count: int) -> torch.Tensor:

@@ -2,7 +2,7 @@
 by `config_groups`, whose targets are names, `re:` and a regular expression, or "Linear".
 
     weight_packed        int32: integers plus 2^(bits-1), in a row one stream of bits, low first
-                         (before version 0.15 as many whole codes as a word holds, which differs for
+                         (before version 0.18 as many whole codes as a word holds, which differs for
                          3, 5, 6 and 7 bits); uint8: floats of 4 or 6 bits, low first
     weight               int8 (of num_bits in range) or float8_e4m3fn [n, k], where not packed
     weight_shape         int [2]: n, k of the integers packed
@@ -36,7 +36,7 @@ from humming.quantize.tensor import QuantizedTensor
 
 PACKED, SCALE, ZERO = "weight_packed", "weight_scale", "weight_zero_point"
 _INTEGERS = (torch.int32, torch.int64)
-_DENSE_SINCE = (0, 15)
+_DENSE_SINCE = (0, 18)
 
 
 def read(module: StoredModule) -> CheckpointLayer:
