@@ -77,7 +77,12 @@ def _in_config(config: dict[str, Any], draw: random.Random) -> None:
 def _made(folder: Path) -> list[Path]:
     """Formats of which data/ has no file."""
     blocks = {"weight": fp8(40, 40), "weight_scale_inv": torch.ones(3, 3)}
+    stack = {
+        "gate_up_proj": torch.stack([fp8(32, 16)] * 2),
+        "gate_up_proj_scale_inv": torch.ones(2),
+    }
     made = {
+        "experts": (under("model.experts", stack), {"quant_method": "fp8"}),
         "fp8": (under(LAYER, blocks), {"quant_method": "fp8", "weight_block_size": [16, 16]}),
         "mxfp4": (gpt_oss_tensors(2, 32, 32), {"quant_method": "mxfp4"}),
         "fp4": (under(LAYER, four_bits(8, 64, "fp4", nested=True)[0]), CONFIG),

@@ -188,3 +188,50 @@ def test_damaged_tensors_are_one_sentence(
         open_layer(tmp_path, {"weight": fp8(16, 24), **tensors}, **config)
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("kind", ["expert", "one", "block", "parts"])
+def test_stacked_experts(tmp_path: Path, kind: str, transposed: bool) -> None:
+    block, experts, wide, hidden = "model.layers.0.mlp.experts", 3, 40, 64
+    tensors: dict[str, torch.Tensor] = {}
+    wholes = {}
+    for home, n, k in (("gate_up_proj", 2 * wide, hidden), ("down_proj", hidden, wide)):
+        codes = torch.randn(experts, n, k).to(torch.float8_e4m3fn)
+        shape = {
+            "expert": (experts,),
+            "one": (1,),
+            "block": (experts, -(-n // 32), -(-k // 32)),
+            "parts": (experts, 2 if home == "gate_up_proj" else 1, 1),
+        }[kind]
+        scale = torch.rand(shape) + 0.1
+        wide_scale = scale.double().view(-1, 1, 1) if kind in ("expert", "one") else scale.double()
+        if kind == "block":
+            wide_scale = wide_scale.repeat_interleave(32, 1).repeat_interleave(32, 2)[:, :n, :k]
+        elif kind == "parts":
+            wide_scale = wide_scale.repeat_interleave(n // scale.shape[1], 1)
+        wholes[home] = codes.double() * wide_scale
+        tensors[f"{block}.{home}"] = codes.transpose(1, 2) if transposed else codes
+        turned = transposed and scale.ndim == 3
+        tensors[f"{block}.{home}_scale_inv"] = scale.transpose(1, 2) if turned else scale
+        tensors[f"{block}.{home}_activation_scale"] = torch.arange(1.0, experts + 1)
+        tensors[f"{block}.{home}_bias"] = torch.randn(experts, n)
+    quantization = {"quant_method": "fp8", "activation_scheme": "static"}
+    if kind == "block":
+        quantization["weight_block_size"] = [32, 32]
+    folder = write_checkpoint(tmp_path, tensors, quantization, hidden_size=hidden)
+    checkpoint = humming.checkpoints.open(folder)
+    assert len(checkpoint.names) == 9
+    for expert in range(experts):
+        parts = {
+            "gate_proj": wholes["gate_up_proj"][expert, :wide],
+            "up_proj": wholes["gate_up_proj"][expert, wide:],
+            "down_proj": wholes["down_proj"][expert],
+        }
+        for part, expected in parts.items():
+            layer = checkpoint.layer(f"{block}.{expert}.{part}")
+            assert torch.equal(layer.dequantized(), expected)
+            assert layer.activation_scale.tolist() == [expert + 1]
+        both = checkpoint.layer([f"{block}.{expert}.{part}_proj" for part in ("gate", "up")])
+        assert torch.equal(both.dequantized(), wholes["gate_up_proj"][expert])
+        assert torch.equal(both.bias, tensors[f"{block}.gate_up_proj_bias"][expert])

@@ -17,6 +17,7 @@ bits among them.
 Blocks that are not square are given as groups of C, repeated for each row: the same numbers.
 `expert_dtype` "fp4": such weights are uint8 or int8 [n, k / 2], two e2m1 codes a byte, low first,
 with `scale` e8m0 [n, k / 32], which is mxfp4. `fbgemm_fp8` is the same with one scale a channel.
+Experts stacked in one tensor are in fp8_experts.py.
 
 Sources: transformers, `integrations/finegrained_fp8.py` and `fbgemm_fp8.py`; DeepSeek-V3,
 `inference/kernel.py`; llm-compressor and vLLM for scales of fused parts.
@@ -32,6 +33,7 @@ from humming.checkpoints.config.faults import fault
 from humming.checkpoints.config.source import Source
 from humming.checkpoints.layer import CheckpointLayer
 from humming.checkpoints.packing import from_bytes
+from humming.checkpoints.readers import fp8_experts
 from humming.checkpoints.registry import Reader
 from humming.checkpoints.scopes import CHANNEL, FP8_NAMES, TENSOR, Scope, fp8_weight
 from humming.checkpoints.small_floats import MX_BLOCK, e8m0
@@ -42,18 +44,29 @@ from humming.spec.formats import QuantFormat
 
 SCALES = ("weight_scale_inv", "weight_scale", "scale")
 INPUT_SCALES = ("input_scale", "activation_scale")
-_SCALE_DTYPES = (*FLOATS, torch.float8_e8m0fnu)
+SCALE_DTYPES = (*FLOATS, torch.float8_e8m0fnu)
 
 
-def modules(files: TensorFiles, source: Source) -> Iterable[str]:  # noqa: ARG001
-    """Modules whose weight has scales beside it."""
+def modules(files: TensorFiles, source: Source) -> Iterable[str]:
+    """Modules whose weight has scales beside it, and the experts of stacks that have."""
     ends = tuple(f".{name}" for name in SCALES)
     found = (name.rpartition(".")[0] for name in files.names if name.endswith(ends))
-    return dict.fromkeys(name for name in found if f"{name}.weight" in files)
+    alone = (name for name in found if f"{name}.weight" in files and _is_narrow(files, name))
+    return dict.fromkeys((*alone, *fp8_experts.modules(files, source)))
+
+
+def _is_narrow(files: TensorFiles, name: str) -> bool:
+    """Whether a weight is of 8 bits: a "scale" alone may be a norm's."""
+    if f"{name}.weight_scale" in files or f"{name}.weight_scale_inv" in files:
+        return True
+    dtype = files.info(f"{name}.weight").dtype
+    return dtype is not None and dtype.itemsize == 1
 
 
 def read(module: StoredModule) -> CheckpointLayer:
     """One layer of an fp8 checkpoint."""
+    if not module.has("weight"):
+        return _read_expert(module)
     dtype = module.files.info(module.path("weight")).dtype
     if dtype in (torch.uint8, torch.int8):
         weight, activation = _fp4(module), None
@@ -65,6 +78,32 @@ def read(module: StoredModule) -> CheckpointLayer:
     return CheckpointLayer(
         module.name, weight, module.bias(n), activation, scale, dtype=module.dtype
     )
+
+
+def _read_expert(module: StoredModule) -> CheckpointLayer:
+    stored = fp8_experts.find(module)
+    whole = scaled_weight(
+        module, stored.weight, stored.scales, block_of(module), stored.suffix, stored.transposed
+    )
+    low, high = stored.rows(whole.shape[0], module)
+    whole = _with_whole_blocks(whole, high - low)
+    weight = whole.slice_rows(low, high) if (low, high) != (0, whole.shape[0]) else whole
+    activation, scale = _activation(module, whole), None
+    if activation.endswith("t"):
+        scale = fp8_experts.static_scale(module, stored)
+    bias = None if stored.bias is None else stored.bias[low:high]
+    return CheckpointLayer(module.name, weight, bias, activation, scale, dtype=module.dtype)
+
+
+def _with_whole_blocks(weight: QuantizedTensor, height: int) -> QuantizedTensor:
+    """`weight` so that all parts `height` rows high have one format: blocks that a seam cuts become
+    groups."""
+    stored = weight.weight_format
+    size = stored.group_size or 1
+    if stored.granularity != "block" or height % size == 0:
+        return weight
+    scales = Scope(size, size).per_row(weight.scales, weight.shape[0])
+    return QuantizedTensor(f"{stored.dtype.name}g{size}", weight.codes, scales)
 
 
 def block_of(module: StoredModule) -> tuple[int, int] | None:
@@ -83,13 +122,27 @@ def block_of(module: StoredModule) -> tuple[int, int] | None:
 def read_weight(module: StoredModule, block: tuple[int, int] | None) -> QuantizedTensor:
     """The fp8 weight of `module` with whatever scales it has."""
     weight = module.tensor("weight", tuple(FP8_NAMES), (None, None))
-    n, k = weight.shape
     suffix = module.first(*SCALES)
     if suffix is None:
         raise module.files.missing(module.path(SCALES[1]))
-    scales = module.scales(suffix, _SCALE_DTYPES)
+    return scaled_weight(module, weight, module.scales(suffix, SCALE_DTYPES), block, suffix)
+
+
+def scaled_weight(
+    module: StoredModule,
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+    block: tuple[int, int] | None,
+    suffix: str,
+    transposed: bool = False,
+) -> QuantizedTensor:
+    """The fp8 `weight` [n, k] times `scales`, the tensor called `suffix`, of a tensor, of channels,
+    of `block` or of parts; both may be stored as [k, n]."""
+    if transposed:
+        weight, scales = weight.t().contiguous(), scales.t() if scales.ndim == 2 else scales
     if scales.dtype == torch.float8_e8m0fnu:
         scales = scales.to(torch.float32)
+    n, k = weight.shape
     shape, scope = tuple(scales.shape), CHANNEL
     if scales.numel() == 1:
         scope = TENSOR
