@@ -1,4 +1,4 @@
-"""HummingLinear on a GPU with weights of other formats: numbers, act-order, odd k, moving, graphs."""
+"""HummingLinear on a GPU with weights of other formats: numbers, act-order, odd k, graphs."""
 
 from dataclasses import replace
 
