@@ -58,7 +58,7 @@ class _Package(ModuleType):
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("gemm", "quantize"):
+    if name in ("checkpoints", "gemm", "quantize"):
         return import_module(f"humming.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'humming' has no attribute '{name}'")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +62,9 @@ def test_a_float_layer_needs_a_format(tmp_path: Path) -> None:
         humming.HummingLinear.from_checkpoint(folder, LAYER)
     layer = humming.HummingLinear.from_checkpoint(folder, LAYER, format="int4g128")
     assert layer.spec.format == "int4g128"
+
+
+def test_the_package_has_checkpoints_when_asked(tmp_path: Path) -> None:
+    code = "import humming, sys; assert 'torch' not in sys.modules; print(humming.checkpoints.open)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "function open" in found.stdout
