@@ -161,7 +161,6 @@ def test_swapped_buffers_are_seen():
 @pytest.mark.parametrize(
     ("make", "error", "sentence"),
     [
-        (lambda: layer_of(k=60)(torch.zeros(2, 60)), LegalityError, "k % 32 == 0"),
         (lambda: humming.HummingLinear.from_linear(nn.ReLU()), LayoutError, "nn.Linear"),
         (
             lambda: humming.HummingLinear.from_linear(nn.Linear(64, 4), "nf4"),
