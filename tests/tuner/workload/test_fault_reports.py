@@ -361,3 +361,27 @@ def test_512_experts_with_gptq_exclusions(write_model: Write, tiny_moe: Config) 
         ("moe", 2048, 256, 512),
         ("moe", 256, 1024, 512),
     ]
+
+
+@pytest.mark.parametrize("layers", [None, {}, "absent"])
+def test_quark_without_layer_entries(write_model: Write, tiny_llama: Config, layers: Any) -> None:
+    weight = {"dtype": "fp4", "qscheme": "per_group", "group_size": 32, "scale_format": "e8m0"}
+    quantization: Config = {"quant_method": "quark", "global_quant_config": {"weight": weight}}
+    if layers != "absent":
+        quantization["layer_quant_config"] = layers
+    workload = read_workload(write_model({**tiny_llama, "quantization_config": quantization}))
+    assert {g.format for g in workload.problems} == {"mxfp4"}
+
+
+def test_fbgemm_is_per_channel(write_model: Write, tiny_llama: Config) -> None:
+    quantization = {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}
+    workload = read_workload(write_model({**tiny_llama, "quantization_config": quantization}))
+    assert {g.format for g in workload.problems} == {"fp8e4m3-fp8e4m3"}
+
+
+def test_blocks_that_a_rank_fills_are_not_named(write_model: Write, tiny_moe: Config) -> None:
+    heads = {"num_attention_heads": 32, "num_key_value_heads": 32, "hidden_size": 2048}
+    config = {**tiny_moe, **heads, "moe_intermediate_size": 2048, "quantization_config": FP8}
+    workload = read_workload(write_model(config), 8)
+    assert [(g.n, g.k) for g in moe(workload)] == [(512, 2048), (2048, 256)]
+    assert workload.warnings == ()
