@@ -1,4 +1,4 @@
-"""Read layers of a quantized checkpoint: one, several as one, and a tensor-parallel share."""
+"""Inspect a quantized checkpoint, and read its layers: one, several as one, a rank's share."""
 
 import json
 import tempfile
@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 import humming
 import humming.checkpoints
+from tuner import inspecting
 
 QKV = [f"model.layers.0.self_attn.{part}_proj" for part in "qkv"]
 
@@ -31,6 +32,10 @@ def main() -> None:
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         write_checkpoint(Path(folder))
+
+        found = inspecting.inspect(Path(folder))  # from headers alone, as humming-tune inspect
+        totals = found.totals
+        print(f"{found.tool}: {totals['layers']} layers, {totals['bits_per_weight']} bits a weight")
 
         checkpoint = humming.checkpoints.open(folder)
         for stored in checkpoint:  # one layer is read at a time

@@ -16,7 +16,7 @@ from tuner.cli import app
 
 ROOT = Path(__file__).parents[2]
 DOCS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
-DOCS += ["docs/formats.md", "docs/support.md"]
+DOCS += ["docs/checkpoints.md", "docs/formats.md", "docs/support.md"]
 NOT_OURS = {"config.json", "humming.db", "__init__.py"}
 TREE = ["humming", "search_spaces", "tuner", "tests", "alembic"]
 SUFFIXES = {".py", ".md", ".yaml", ".toml", ".ini", ".json", ".j2", ".h", ".cfg"}

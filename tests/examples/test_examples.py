@@ -65,6 +65,7 @@ def test_search_space(capsys):
 
 def test_checkpoint(capsys):
     out = run(example("06"), capsys)
+    assert "FP8: 3 layers, 8.001 bits a weight" in out
     assert "q_proj: fp8e4m3t-fp8e4m3 [256, 256]" in out
     assert "fused: fp8e4m3-fp8e4m3 [384, 256], a rank's share [192, 256]" in out
     assert float(re.search(r"relative error ([\d.e-]+)", out)[1]) < 0.004
