@@ -4,6 +4,7 @@ tensors lie is known to the readers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ import torch
 
 from humming.errors import CheckpointError
 from humming.quantize.quantizers import quantize
-from humming.quantize.slicing import concat_rows
+from humming.quantize.slicing import concat_rows, with_group_size
 from humming.quantize.tensor import QuantizedTensor
 from humming.spec.formats import QuantFormat
 
@@ -100,11 +101,13 @@ class CheckpointLayer:
 
     def columns(self, rank: int, size: int) -> CheckpointLayer:
         """The share of rank `rank` of `size`, where input features are split. Ranks' results are
-        added, so rank 0 alone has the bias."""
+        added, so rank 0 alone has the bias. Where a share is no whole number of groups, all ranks
+        have the smaller groups that fit it (but for act-order, whose groups lie as they lie)."""
         low, high = _share(self.shape[1], rank, size, self.name, "k")
         bias = self.bias if rank == 0 else None
         if isinstance(self.weight, QuantizedTensor):
-            return replace(self, weight=self.weight.slice_columns(low, high), bias=bias)
+            weight = _in_groups_of(self.weight, high - low)
+            return replace(self, weight=weight.slice_columns(low, high), bias=bias)
         return replace(self, weight=self.weight[:, low:high], bias=bias)
 
 
@@ -155,6 +158,15 @@ def _biases(layers: Sequence[CheckpointLayer]) -> torch.Tensor | None:
         for layer in layers
     ]
     return torch.cat(parts)
+
+
+def _in_groups_of(weight: QuantizedTensor, share: int) -> QuantizedTensor:
+    """`weight` in groups that divide `share`, so that all ranks' shares have one format."""
+    grouped = weight.weight_format.granularity in ("group", "block")
+    size = weight.group_size
+    if not grouped or weight.permutation is not None or share % size == 0:
+        return weight
+    return weight if share == weight.shape[1] else with_group_size(weight, math.gcd(size, share))
 
 
 def _share(size: int, rank: int, ranks: int, name: str, letter: str) -> tuple[int, int]:

@@ -60,6 +60,17 @@ def slice_columns(q: QuantizedTensor, start: int, end: int) -> QuantizedTensor:
     return _columns_of(part, start, end, columns, fits)
 
 
+def with_group_size(q: QuantizedTensor, size: int) -> QuantizedTensor:
+    """The same weight in groups of `size`, a divisor of its own group or block size, so that parts
+    which are cut at different places have one format. Raises LayoutError for another size."""
+    if q.weight_format.granularity not in ("group", "block") or size < 1 or q.group_size % size:
+        raise LayoutError(
+            f"`group_size % size == 0` must hold for groups or blocks, but got size={size} for "
+            f"format '{q.format}'; choose a divisor"
+        )
+    return q if size == q.group_size else _with_row_groups(q, size)
+
+
 def concat_rows(parts: Sequence[QuantizedTensor]) -> QuantizedTensor:
     """Weights with the same input, one under the other, each with its own scales: what fused layers
     (q, k and v; gate and up) hold.

@@ -158,6 +158,22 @@ def test_experts_of_an_uneven_width(tmp_path: Path) -> None:
     checkpoint = humming.checkpoints.open(write_checkpoint(tmp_path, tensors, config(4, 128, 2)))
     for rank in range(2):
         shares = checkpoint.experts(block, "down_proj", columns=(rank, 2))
-        assert {share.format for share in shares} == {("uint4g128z", "uint4g64z")[rank]}
+        assert {share.format for share in shares} == {"uint4g64z"}, rank
         for share, whole in zip(shares, wholes, strict=True):
             assert torch.equal(share.dequantized(), whole.chunk(2, dim=1)[rank])
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5, 6])
+def test_all_ranks_have_one_format(tmp_path: Path, ranks: int) -> None:
+    k = 96 * ranks
+    weight = torch.randn(40, k).to(torch.float8_e4m3fn)
+    tensors = {"weight": weight, "weight_scale_inv": torch.rand(2, -(-k // 32)) + 0.1}
+    quantization = {"quant_method": "fp8", "weight_block_size": [32, 32]}
+    checkpoint = humming.checkpoints.open(
+        write_checkpoint(tmp_path, under(LAYER, tensors), quantization)
+    )
+    whole = checkpoint.layer(LAYER).dequantized()
+    for split, form in ((ranks, "fp8e4m3b32"), (2 * ranks, "fp8e4m3g16")):
+        shares = [checkpoint.layer(LAYER, columns=(rank, split)) for rank in range(split)]
+        assert {share.weight.format for share in shares} == {form}
+        assert torch.equal(torch.cat([share.dequantized() for share in shares], dim=1), whole)
