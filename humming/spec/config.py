@@ -102,6 +102,46 @@ class SkinnyConfig:
 
 
 @dataclass(frozen=True)
+class WgmmaConfig:
+    """Tunables of the wgmma family: many rows of x, products of whole warpgroups, on compute
+    capability 9.0.
+
+    block_m      rows of x of an output tile
+    warpgroups   warpgroups of a block that multiply; one more brings what they read
+    tiles_n      tiles of 64 rows of w that each of them has
+    cluster_n    blocks along n that bring x for each other
+    num_stages   shared memory stages of 64 columns of x and w in flight
+    raster_group_m    output tiles along m that neighbours of a wave go through before the next n
+    blocks_per_sm     blocks for which registers are to be found on one multiprocessor
+    stream_k     1: tiles that fill no whole wave are cut along k and spread over all blocks
+    dependent_launch  1: the weights' stream starts before the kernel before has ended
+    """
+
+    family: ClassVar[str] = "wgmma"
+    block_m: int
+    warpgroups: int
+    tiles_n: int
+    cluster_n: int
+    num_stages: int
+    raster_group_m: int
+    blocks_per_sm: int
+    stream_k: int
+    dependent_launch: int
+
+    def __str__(self) -> str:
+        text = f"wgmma {self.block_m}x{self.warpgroups}x{64 * self.tiles_n} d{self.num_stages}"
+        for mark, value, off in (
+            ("c", self.cluster_n, 1),
+            ("r", self.raster_group_m, 8),
+            ("b", self.blocks_per_sm, 1),
+            ("stream", self.stream_k, 0),
+            ("pdl", self.dependent_launch, 1),
+        ):
+            text += f" {mark}{value}" if value != off else ""
+        return text
+
+
+@dataclass(frozen=True)
 class DequantizeConfig:
     """Tunables of the dequantize family: weights to 16 bits in a workspace, then torch's matmul.
 
@@ -133,6 +173,7 @@ class MmaConfig:
     num_stages   block_k columns of both operands that a block holds in shared memory
     split_k      blocks that share the k of one output tile (1 = off)
     cluster      1: they add up in a cluster; 0: through the workspace, by a second kernel
+    stream_k     1: all tiles' k is dealt out evenly to as many blocks as the device runs at once
     raster_group_m    tiles along m that follow each other before the next along n
     blocks_per_sm     blocks for which registers are to be found on one multiprocessor
     dependent_launch  1: the weights' stream starts before the kernel before has ended
@@ -148,6 +189,7 @@ class MmaConfig:
     num_stages: int
     split_k: int
     cluster: int
+    stream_k: int
     raster_group_m: int
     blocks_per_sm: int
     dependent_launch: int
@@ -163,6 +205,7 @@ class MmaConfig:
         for mark, value, off in (
             ("k/", self.split_k, 1),
             ("cluster", self.cluster, int(self.split_k > 1)),
+            ("stream", self.stream_k, 0),
             ("g", self.raster_group_m, 8),
             ("b", self.blocks_per_sm, 1),
             ("pdl", self.dependent_launch, 1),

@@ -20,7 +20,7 @@ from humming.spec.legality import RULES, config_violations, mma_smem_bytes, skin
 ASSERTED = re.compile(r'static_assert\([^;]*?"((?:skinny|dequantize|mma)_\w+)"\)')
 RING = replace(PLAIN, num_stages=2)
 GROUP = replace(PLAIN, num_stages=2, warpgroup=1, block_m=16)
-MMA = MmaConfig(64, 64, 64, 2, 2, 1, 2, 1, 0, 8, 1, 0)
+MMA = MmaConfig(64, 64, 64, 2, 2, 1, 2, 1, 0, 0, 8, 1, 0)
 BROKEN: dict[str, tuple[tuple[int, int], str, KernelConfig]] = {
     "skinny_block_m_range": ((9, 0), "bf16", replace(PLAIN, block_m=40)),
     "skinny_tiles_n_range": ((9, 0), "bf16", replace(PLAIN, tiles_n=17)),
@@ -51,6 +51,8 @@ BROKEN: dict[str, tuple[tuple[int, int], str, KernelConfig]] = {
     "mma_num_stages_range": ((9, 0), "bf16", replace(MMA, num_stages=9)),
     "mma_split_k_range": ((9, 0), "bf16", replace(MMA, split_k=9)),
     "mma_cluster_range": ((9, 0), "bf16", replace(MMA, split_k=2, cluster=2)),
+    "mma_stream_k_range": ((9, 0), "bf16", replace(MMA, stream_k=2)),
+    "mma_stream_k_knobs": ((9, 0), "bf16", replace(MMA, stream_k=1, split_k=2)),
     "mma_cluster_split": ((9, 0), "bf16", replace(MMA, cluster=1)),
     "mma_raster_group_m_range": ((9, 0), "bf16", replace(MMA, raster_group_m=0)),
     "mma_blocks_per_sm_range": ((9, 0), "bf16", replace(MMA, blocks_per_sm=5)),
@@ -124,8 +126,7 @@ def test_the_formula_of_shared_memory_is_the_kernels_own():
     )
     for number, config in enumerate(configs):
         plan = "WarpgroupPlan" if config.warpgroup else "SkinnyPlan"
-        name = "int4g128" if config.warpgroup else PLAN_FORMATS[number % len(PLAN_FORMATS)]
-        asked = problem("bf16", format=name)
+        asked = problem("bf16", format=PLAN_FORMATS[number % len(PLAN_FORMATS)])
         has = weight_constants(asked)
         values = {
             **vars(config),

@@ -6,10 +6,13 @@ Other families are load.py beside this; what all share is kernel.py.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 
 from humming.errors import LaunchError
 from humming.jit.cache import CompiledKernel, read_library
+from humming.jit.cuda.counters import zero_words
 from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction
 from humming.jit.cuda.kernel import ALIGNMENT, CudaKernel, config_of, launched_before
 from humming.jit.load import PackedOperand
@@ -28,7 +31,7 @@ class MmaKernel(CudaKernel):
 
     name = "humming_mma"
     takes_permutation = True
-    _TYPES = (POINTER,) * 8 + (INT,) * 3 + (LONG,) * 2
+    _TYPES = (POINTER,) * 9 + (INT,) * 3 + (LONG,) * 2
     _ADD_TYPES = (POINTER,) * 4 + (INT,) * 2 + (LONG,)
 
     def __init__(self, compiled: CompiledKernel) -> None:
@@ -39,8 +42,12 @@ class MmaKernel(CudaKernel):
         self._adders: dict[int, DeviceFunction] = {}
 
     def workspace_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
-        """fp32 sums of each share of k, rows of n rounded up to 8."""
-        return self._config.split_k * m * -(-n // 8) * 32 if self._through_memory else 0
+        """fp32 sums of each share of k, rows of n rounded up to 8; or of a tile for each block."""
+        config = self._config
+        if config.stream_k:
+            most = max(map(_sm_count, self._functions), default=0) * config.blocks_per_sm
+            return most * config.block_m * config.block_n * 4
+        return config.split_k * m * -(-n // 8) * 32 if self._through_memory else 0
 
     def _load_on(self, index: int) -> DeviceFunction:
         if self._through_memory:
@@ -70,9 +77,14 @@ class MmaKernel(CudaKernel):
         sums = self._sums(x, n, k, workspace)
         places = (*map(_address, (packed.row_scales, bias, out, sums)),)
         out_rows = out.stride(0) if m > 1 else n
-        tiles = -(-m // config.block_m) * -(-n // config.block_n)
+        blocks = -(-m // config.block_m) * -(-n // config.block_n)
+        arrived = 0
+        if config.stream_k:
+            index = x.device.index
+            blocks = min(blocks * -(-k // config.block_k), _sm_count(index) * config.blocks_per_sm)
+            arrived = zero_words(blocks, index).data_ptr()
         function.launch(
-            (tiles, config.split_k),
+            (blocks, config.split_k),
             config.warps * 32,
             (
                 x.data_ptr(),
@@ -80,6 +92,7 @@ class MmaKernel(CudaKernel):
                 packed.scales.data_ptr(),
                 _address(packed.zero_points),
                 *places,
+                arrived,
                 m,
                 n,
                 k,
@@ -112,6 +125,11 @@ class MmaKernel(CudaKernel):
                 f"got {workspace.nbytes} bytes"
             )
         return workspace
+
+
+@lru_cache(maxsize=64)
+def _sm_count(index: int) -> int:
+    return int(torch.cuda.get_device_properties(index).multi_processor_count)
 
 
 def _address(tensor: torch.Tensor | None) -> int:

@@ -32,8 +32,7 @@ def mma_smem_bytes(config: MmaConfig, problem: Problem) -> int:
     ring = config.num_stages * -(-(x + codes + scales) // 128) * 128
     output = config.block_m * (config.block_n + 4) * 4
     exchange = 0  # of sums, between warps that share k
-    fragments = row_tiles // max(config.warps_n, 1) * _columns(config)
-    if fragments % max(config.warps_k, 1) == 0:
+    if _fragments(config) % max(config.warps_k, 1) == 0:
         exchange = (config.warps_k - 1) * config.block_m * config.block_n * 4
     return max(ring, output, exchange) + 128  # its base is aligned to 128 by hand
 
@@ -99,8 +98,14 @@ def _columns(config: MmaConfig) -> int:
     return config.block_m // 8 // max(config.warps_m, 1)
 
 
-def _blocks(config: MmaConfig, m: int, n: int) -> int:
-    return -(-m // config.block_m) * -(-n // config.block_n)
+def _fragments(config: MmaConfig) -> int:
+    """Products of 16 rows of w and 8 of x that a warp sums up."""
+    return config.block_n // 16 // max(config.warps_n, 1) * _columns(config)
+
+
+def _units(config: MmaConfig, problem: Problem) -> int:
+    tiles = -(-problem.m // config.block_m) * -(-problem.n // config.block_n)
+    return tiles * -(-problem.k // config.block_k) if config.stream_k else tiles
 
 
 RULES: tuple[Rule, ...] = (
@@ -159,6 +164,17 @@ RULES: tuple[Rule, ...] = (
     _range("num_stages", STAGES_LEAST, STAGES_MOST),
     _range("split_k", 1, SPLIT_K_MOST),
     _range("cluster", 0, 1),
+    _range("stream_k", 0, 1),
+    _rule(
+        "stream_k_knobs",
+        lambda c, p, d: (
+            not c.stream_k or (c.split_k == 1 and _fragments(c) % max(c.warps_k, 1) == 0)
+        ),
+        lambda c, p, d: (
+            "stream_k takes split_k 1 and warps_k that divides a warp's fragments, but got "
+            f"split_k={c.split_k}, warps_k={c.warps_k} and {_fragments(c)} fragments"
+        ),
+    ),
     _range("raster_group_m", 1, 1 << 16),
     _range("blocks_per_sm", 1, 4),
     _range("dependent_launch", 0, 1),
@@ -197,10 +213,10 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "grid_fits",
-        lambda c, p, d: _blocks(c, max(p.m, 1), p.n) <= GRID_X_MOST,
+        lambda c, p, d: _units(c, p) <= GRID_X_MOST,
         lambda c, p, d: (
-            f"`ceil(m / {c.block_m}) * ceil(n / {c.block_n}) <= {GRID_X_MOST}` must hold, but got "
-            f"m={p.m}, n={p.n}"
+            f"a grid has up to {GRID_X_MOST} output tiles (with stream_k, times their stages of k), "
+            f"but got m={p.m}, n={p.n}, k={p.k}"
         ),
         static=False,
     ),

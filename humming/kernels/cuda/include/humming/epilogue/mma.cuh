@@ -5,6 +5,7 @@
 // Source: own. Blocks that share an output tile's k give the sum in the order of their shares of k.
 #pragma once
 #include "humming/memory/mma_tile.cuh"
+#include "humming/ptx/sync.cuh"
 #include "humming/scheduler/mma.cuh"
 
 namespace humming {
@@ -45,7 +46,7 @@ __device__ __forceinline__ i64 mma_partial(int rank, int row, int column, const 
 
 template <class Config>
 __device__ __forceinline__ void block_finish(const MmaTile<Config>& tile, const MmaCall& call,
-                                             const MmaShare& share) {
+                                             const MmaShare& share, int thread) {
   constexpr int row_eights = Config::block_n / 8, eights = Config::block_m * row_eights;
   const int first_column = share.row_tile * 16;
   int first = 0, step = 1;
@@ -58,7 +59,7 @@ __device__ __forceinline__ void block_finish(const MmaTile<Config>& tile, const 
   } else {
     __syncthreads();
   }
-  for (int id = first * MmaPlan<Config>::threads + threadIdx.x; id < eights;
+  for (int id = first * MmaPlan<Config>::threads + thread; id < eights;
        id += step * MmaPlan<Config>::threads) {
     const int in_block = id / row_eights, in_row = id % row_eights * 8;
     const int row = share.x_row + in_block, column = first_column + in_row;
@@ -89,6 +90,43 @@ __device__ __forceinline__ void block_finish(const MmaTile<Config>& tile, const 
     ptx::cluster_arrive();  // others may still read this block's tile
     ptx::cluster_wait();
 #endif
+  }
+}
+
+// Stream-k: the sums of a tile that another block ends, each thread's as it holds them.
+template <class Config>
+__device__ __forceinline__ float* mma_left(int block, int thread, const MmaCall& call) {
+  return call.partials + static_cast<i64>(block) * (Config::block_m * Config::block_n) + thread * 4;
+}
+
+template <class Config>
+__device__ __forceinline__ void block_leave(const typename MmaTile<Config>::Part& own, int block,
+                                            int thread, const MmaCall& call) {
+  float* target = mma_left<Config>(block, thread, call);
+#pragma unroll
+  for (int i = 0; i < MmaPlan<Config>::part_fragments; ++i)
+    ptx::store_global_words4(target + i * MmaPlan<Config>::threads * 4,
+                             MmaTile<Config>::words_of(own[i]));
+  __syncthreads();
+  if (thread == 0) ptx::add_global(call.arrived + block, 1);
+}
+
+template <class Config>
+__device__ __forceinline__ void block_collect(typename MmaTile<Config>::Part& own, int first_block,
+                                              int block, int thread, const MmaCall& call) {
+#pragma unroll 1
+  for (int other = first_block; other < block; ++other) {
+    if (thread == 0) {
+      while (ptx::load_global_acquire(call.arrived + other) == 0) {
+      }
+      ptx::add_global(call.arrived + other, ~0u);  // zero again, for the next launch
+    }
+    __syncthreads();
+    const float* source = mma_left<Config>(other, thread, call);
+#pragma unroll
+    for (int i = 0; i < MmaPlan<Config>::part_fragments; ++i)
+      MmaTile<Config>::add_words(
+          own[i], ptx::load_global_words4(source + i * MmaPlan<Config>::threads * 4));
   }
 }
 

@@ -10,9 +10,10 @@
 
 namespace humming {
 
-// Columns of the product that are held at a time: an even number, at most eight where possible.
-__host__ __device__ constexpr int mma_piece(int columns) {
-  return columns > 8 && columns % 4 == 0 ? mma_piece(columns / 2) : columns;
+// Columns of the product that are held at a time: an even number, no more than `most` where that is
+// possible.
+__host__ __device__ constexpr int mma_piece(int columns, int most) {
+  return columns > most && columns % 4 == 0 ? mma_piece(columns / 2, most) : columns;
 }
 
 template <class Config>
@@ -27,7 +28,7 @@ struct MmaFragments {
   using Codes = typename Config::Codes;
   static constexpr bool has_zeros = Config::has_zero_points != 0;
   using Factors = FragmentFactors<Codes, Activation, Plan::grouped, has_zeros>;
-  static constexpr int piece = mma_piece(Plan::columns);
+  static constexpr int piece = mma_piece(Plan::columns, Config::stream_k ? 4 : 8);
   static constexpr int pieces = Plan::columns / piece;
   static constexpr int steps = Plan::warp_k_tiles * 4;
 

@@ -9,6 +9,23 @@
 
 namespace humming {
 
+// What a thread's warp has of the block's work.
+struct MmaPlace {
+  int warp_m, warp_n, way, thread;  // way: of the warps that share k
+
+  // What follows from it is made again, as registers are short, instead of being kept over tiles.
+  __device__ __forceinline__ void forget() {
+    ptx::settle(warp_m), ptx::settle(warp_n), ptx::settle(way), ptx::settle(thread);
+  }
+};
+
+template <class Config>
+__device__ __forceinline__ MmaPlace mma_place() {
+  const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x / 32, 0);
+  return {warp % Config::warps_m, warp / Config::warps_m % Config::warps_n,
+          warp / (Config::warps_m * Config::warps_n), static_cast<int>(threadIdx.x)};
+}
+
 // Weights do not depend on the kernel before, so their stream starts ahead of the wait.
 template <class Config>
 __device__ __forceinline__ void block_fill_ahead(MmaOperands<Config>& operands, int stages) {
@@ -90,48 +107,82 @@ __device__ __forceinline__ void block_multiply(MmaSums<Config>& sums, MmaOperand
   }
 }
 
-// The sums of warps that share k, added up in the tile.
 template <class Config>
-__device__ __forceinline__ void block_add_ways(const MmaTile<Config>& tile, MmaSums<Config>& sums,
-                                               int warp_m, int warp_n, int way, int lane) {
-  __syncthreads();
-  if constexpr (MmaPlan<Config>::exchanged) {
-    const int place = threadIdx.x % MmaPlan<Config>::way_threads;
-    tile.warp_send(sums, way, place);
-    __syncthreads();
-    tile.warp_add(sums, way, place);
-    __syncthreads();
-    tile.warp_put(sums, way, warp_m, warp_n, lane);
-  } else {
-    if (way == 0) tile.warp_put(sums, way, warp_m, warp_n, lane);
-#pragma unroll 1
-    for (int next = 1; next < Config::warps_k; ++next) {
-      __syncthreads();
-      if (next == way) tile.warp_put_over(sums, warp_m, warp_n, lane);
-    }
-  }
-}
-
-template <class Config>
-__device__ __forceinline__ void block_mma(u32 shared, const MmaCall& call) {
-  shared = MmaTile<Config>::aligned(shared);
-  const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-  const int warp_m = warp % Config::warps_m, warp_n = warp / Config::warps_m % Config::warps_n,
-            warp_k = warp / (Config::warps_m * Config::warps_n);
-  const MmaShare share = mma_share<Config>(call);
-  MmaOperands<Config> operands(call, share, shared, warp_m, warp_n, warp_k, lane);
-
-  if constexpr (Config::dependent_launch != 0) {
+__device__ __forceinline__ void block_sums(typename MmaTile<Config>::Part& own,
+                                           const MmaTile<Config>& tile, const MmaCall& call,
+                                           const MmaShare& share, const MmaPlace& at, bool first) {
+  MmaOperands<Config> operands(call, share, tile.shared, at.warp_m, at.warp_n, at.way, at.thread);
+  if (Config::dependent_launch != 0 && first) {
     block_fill_ahead(operands, share.stages);
   } else {
     block_fill(operands, share.stages);
   }
   MmaSums<Config> sums = {};
   block_multiply<Config>(sums, operands, share.stages);
+  __syncthreads();
+  if constexpr (MmaPlan<Config>::exchanged) {
+    const int place = at.thread % MmaPlan<Config>::way_threads;
+    tile.warp_send(sums, at.way, place);
+    __syncthreads();
+    tile.warp_add(own, sums, at.way, place);
+    __syncthreads();
+  } else {
+    tile.keep(own, sums);
+  }
+}
 
-  const MmaTile<Config> tile = {shared};
-  block_add_ways(tile, sums, warp_m, warp_n, warp_k, lane);
-  block_finish<Config>(tile, call, share);
+// Into the tile: parts, or whole sums one warp after another; and from there to the output.
+template <class Config>
+__device__ __forceinline__ void block_output(const typename MmaTile<Config>::Part& own,
+                                             const MmaTile<Config>& tile, const MmaCall& call,
+                                             const MmaShare& share, const MmaPlace& at) {
+  if (MmaPlan<Config>::exchanged || at.way == 0)
+    tile.template warp_put<false>(own, at.way, at.warp_m, at.warp_n, at.thread % 32);
+  if constexpr (!MmaPlan<Config>::exchanged) {
+#pragma unroll 1
+    for (int next = 1; next < Config::warps_k; ++next) {
+      __syncthreads();
+      if (next == at.way)
+        tile.template warp_put<true>(own, 0, at.warp_m, at.warp_n, at.thread % 32);
+    }
+  }
+  block_finish<Config>(tile, call, share, at.thread);
+}
+
+template <class Config>
+__device__ __forceinline__ void block_walk(const MmaTile<Config>& tile, const MmaCall& call,
+                                           MmaPlace at) {
+  int left = MmaWalk<Config>(call).stages;
+#pragma unroll 1
+  while (left > 0) {
+    at.forget();
+    typename MmaTile<Config>::Part own;
+    const MmaWalk<Config> walk(call);
+    const auto part = walk.last(left, call);
+    block_sums<Config>(own, tile, call, part.share, at, left == walk.stages);
+    left -= part.share.stages;
+    if (part.ends_tile) {
+      block_collect<Config>(own, part.first_block, part.block, at.thread, call);
+      block_output<Config>(own, tile, call, part.share, at);
+      __syncthreads();
+    } else {
+      block_leave<Config>(own, part.block, at.thread, call);
+    }
+  }
+}
+
+template <class Config>
+__device__ __forceinline__ void block_mma(u32 shared, const MmaCall& call) {
+  const MmaTile<Config> tile = {MmaTile<Config>::aligned(shared)};
+  const MmaPlace at = mma_place<Config>();
+  if constexpr (Config::stream_k != 0) {
+    block_walk<Config>(tile, call, at);
+  } else {
+    typename MmaTile<Config>::Part own;
+    const MmaShare share = mma_share<Config>(call);
+    block_sums<Config>(own, tile, call, share, at, true);
+    block_output<Config>(own, tile, call, share, at);
+  }
 }
 
 }  // namespace humming

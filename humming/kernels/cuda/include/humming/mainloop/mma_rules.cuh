@@ -14,6 +14,7 @@ template <class Config>
 struct MmaRules {
   static constexpr int warps = Config::warps_m * Config::warps_n * Config::warps_k;
   static constexpr int columns = Config::block_m / 8 / Config::warps_m;
+  static constexpr int fragments = Config::block_n / 16 / Config::warps_n * columns;
   static constexpr int sums = Config::block_m * Config::block_n * Config::warps_k / (32 * warps);
 
   static_assert(1 <= warps && warps <= 16, "mma_warps_range");
@@ -37,6 +38,10 @@ struct MmaRules {
   static_assert(0 <= Config::dependent_launch && Config::dependent_launch <= 1,
                 "mma_dependent_launch_range");
   static_assert(Config::split_k > 1 || Config::cluster == 0, "mma_cluster_split");
+  static_assert(0 <= Config::stream_k && Config::stream_k <= 1, "mma_stream_k_range");
+  static_assert(Config::stream_k == 0 ||
+                    (Config::split_k == 1 && mma_divides(Config::warps_k, fragments)),
+                "mma_stream_k_knobs");
   static_assert(sums <= (warps * Config::blocks_per_sm <= 8 ? 144 : 80), "mma_accumulators_fit");
 #if defined(__CUDA_ARCH__)
   static_assert(__CUDA_ARCH__ >= Config::Activation::least_arch, "mma_bf16_device");

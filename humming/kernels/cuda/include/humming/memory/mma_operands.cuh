@@ -38,7 +38,8 @@ struct MmaOperands {
   int tiles_left;                        // row tiles from the block's first one on
   int k_tiles_left, all_groups, column;  // from stage `next` on
   u32 x_target;
-  u32 x_lane, codes_warp, scales_lane;  // of this lane, or its warp, in a stage
+  u32 x_lane, codes_lane, scales_lane;  // of this lane in a stage
+  int thread;
   u32 lane;
 
 #if __CUDA_ARCH__ >= 800
@@ -50,9 +51,9 @@ struct MmaOperands {
 #endif
 
   __device__ __forceinline__ MmaOperands(const MmaCall& call, const MmaShare& share, u32 shared,
-                                         int warp_m, int warp_n, int warp_k, int lane_)
-      : lane(lane_) {
-    const int thread = threadIdx.x, k_tiles = (call.k + 127) / 128 * 2;
+                                         int warp_m, int warp_n, int warp_k, int thread_)
+      : thread(thread_), lane(thread_ % 32) {
+    const int k_tiles = (call.k + 127) / 128 * 2;
     const int groups = k_tiles * 64 / Plan::group_size;  // as many as are packed
     ring = shared;
     column = share.first_stage * Config::block_k;
@@ -76,16 +77,17 @@ struct MmaOperands {
     k_tiles_left = k_tiles - column / 64;
     all_groups = groups;
 
-    const int matrix = lane_ / 8, line = lane_ % 8;
+    const int matrix = lane / 8, line = lane % 8;
     const int row = warp_m * Plan::columns * 8 + matrix / 2 * 8 + line;
     x_lane = warp_k * Plan::warp_k_tiles * Plan::x_tile_bytes + row * Plan::x_line_bytes +
              ((matrix % 2) ^ line) * 16;
-    codes_warp = Plan::codes + warp_n * Plan::warp_tiles * Plan::codes_run_bytes +
-                 warp_k * Plan::warp_k_tiles * Plan::tile_bytes;
+    codes_lane = Plan::codes + warp_n * Plan::warp_tiles * Plan::codes_run_bytes +
+                 warp_k * Plan::warp_k_tiles * Plan::tile_bytes +
+                 TilePlanes<Config::Codes::bits>::lane_offset(lane);
     const int warp_group = warp_k * Plan::warp_k_tiles * 64 / Plan::group_size;
     scales_lane = Plan::scales +
                   (warp_n * Plan::warp_tiles * Plan::groups + warp_group) * Plan::group_bytes +
-                  lane_ / 4 * 4;
+                  lane / 4 * 4;
   }
 
   __device__ __forceinline__ u32 stage(int slot) const { return ring + slot * Plan::stage_bytes; }
@@ -112,7 +114,7 @@ struct MmaOperands {
   __device__ __forceinline__ void put_weights(bool wanted, u32 base) {
 #pragma unroll
     for (int i = 0; i < codes_each; ++i) {
-      const u32 target = base + Plan::codes + (threadIdx.x + i * threads) * 16;
+      const u32 target = base + Plan::codes + (thread + i * threads) * 16;
 #if __CUDA_ARCH__ >= 800
       ptx::cp_async_streamed_if(wanted && codes_here(i), target, codes_source(i));
 #else
@@ -121,7 +123,7 @@ struct MmaOperands {
     }
 #pragma unroll
     for (int i = 0; i < groups_each; ++i) {
-      const u32 target = base + Plan::scales + (threadIdx.x + i * threads) * 16;
+      const u32 target = base + Plan::scales + (thread + i * threads) * 16;
 #if __CUDA_ARCH__ >= 800
       ptx::cp_async_16_if(wanted && groups_here(i), target, groups_source(i), 16);
 #else
@@ -195,30 +197,30 @@ struct MmaOperands {
   __device__ __forceinline__ u32 x_place(int i) const {
     const u32 line = x_target + i * x_row_step * Plan::x_line_bytes;
     if constexpr (x_row_step % 8 == 0) return line;
-    const int row = threadIdx.x / x_row_chunks + i * x_row_step;
-    return line + (threadIdx.x % 8 ^ row % 8) * 16;
+    const int row = thread / x_row_chunks + i * x_row_step;
+    return line + (thread % 8 ^ row % 8) * 16;
   }
 
   // Chunk i of this thread: in a run of k tiles of one row tile.
   __device__ __forceinline__ bool codes_here(int i) const {
-    const int chunk = threadIdx.x + i * threads;
+    const int chunk = thread + i * threads;
     const bool inside = k_padded || chunk % run_chunks / (Plan::tile_bytes / 16) < k_tiles_left;
     return (Plan::codes_chunks % threads == 0 || chunk < Plan::codes_chunks) &&
            chunk / run_chunks < tiles_left && inside;
   }
   __device__ __forceinline__ const char* codes_source(int i) const {
-    const int chunk = threadIdx.x + i * threads;
+    const int chunk = thread + i * threads;
     return codes + chunk / run_chunks * codes_row_bytes + chunk % run_chunks * 16;
   }
 
   // The same of scales, and of zero points behind them.
   __device__ __forceinline__ bool groups_here(int i) const {
-    const int chunk = threadIdx.x + i * threads;
+    const int chunk = thread + i * threads;
     return (Plan::group_chunks % threads == 0 || chunk < Plan::group_chunks) &&
            in_values(chunk) / group_run_chunks < tiles_left;
   }
   __device__ __forceinline__ const char* groups_source(int i) const {
-    const int whole = threadIdx.x + i * threads, chunk = in_values(whole);
+    const int whole = thread + i * threads, chunk = in_values(whole);
     int group = column / Plan::group_size + chunk % group_run_chunks / 2;
     if (!k_padded) group = min(group, all_groups - 1);
     return (whole == chunk ? scales : zeros) + chunk / group_run_chunks * scales_row_bytes +
@@ -242,7 +244,7 @@ struct MmaOperands {
   __device__ __forceinline__ void words(CodeWords<Config::Codes::bits>& words, u32 stage_base,
                                         int tile, int k_tile) const {
     thread_load_codes<Config::Codes::bits>(
-        words, stage_base + codes_warp + tile * Plan::codes_run_bytes + k_tile * Plan::tile_bytes,
+        words, stage_base + codes_lane + tile * Plan::codes_run_bytes + k_tile * Plan::tile_bytes,
         lane);
   }
 

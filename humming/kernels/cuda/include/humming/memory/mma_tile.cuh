@@ -21,6 +21,7 @@ struct MmaTile {
   }
 
   using Sums = float[Plan::warp_tiles][Plan::columns][4];
+  using Part = float[Plan::part_fragments][4];
 
   // Sums of the warps that share k (`way` of this one): each sends the parts that others own, and
   // adds up its own, in the order of ways.
@@ -29,60 +30,56 @@ struct MmaTile {
     for (int part = 0; part < Plan::parts; ++part)
       if (part != way)
 #pragma unroll
-        for (int i = 0; i < Plan::part_fragments; ++i) {
-          const float (&v)[4] = fragment(sums, part, i);
-          ptx::store_shared_words4(exchange(part, way, i, place),
-                                   {__float_as_uint(v[0]), __float_as_uint(v[1]),
-                                    __float_as_uint(v[2]), __float_as_uint(v[3])});
-        }
+        for (int i = 0; i < Plan::part_fragments; ++i)
+          ptx::store_shared_words4(exchange(part, way, i, place), words_of(at(sums, part, i)));
   }
-  __device__ __forceinline__ void warp_add(Sums& sums, int way, int place) const {
+  __device__ __forceinline__ void warp_add(Part& own, const Sums& sums, int way, int place) const {
 #pragma unroll
     for (int part = 0; part < Plan::parts; ++part)
       if (part == way)
 #pragma unroll
         for (int i = 0; i < Plan::part_fragments; ++i) {
-          float (&v)[4] = fragment(sums, part, i);
           float total[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
           for (int from = 0; from < Config::warps_k; ++from) {
             if (from == part) {
 #pragma unroll
-              for (int j = 0; j < 4; ++j) total[j] += v[j];
+              for (int j = 0; j < 4; ++j) total[j] += at(sums, part, i)[j];
             } else {
-              const Words4 words = ptx::load_shared_words4(exchange(part, from, i, place));
-#pragma unroll
-              for (int j = 0; j < 4; ++j) total[j] += __uint_as_float(words.word[j]);
+              add_words(total, ptx::load_shared_words4(exchange(part, from, i, place)));
             }
           }
 #pragma unroll
-          for (int j = 0; j < 4; ++j) v[j] = total[j];
+          for (int j = 0; j < 4; ++j) own[i][j] = total[j];
         }
   }
+  // Where no parts are sent a warp's part is all that it has.
+  static __device__ __forceinline__ void keep(Part& own, const Sums& sums) {
+#pragma unroll
+    for (int i = 0; i < Plan::part_fragments; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) own[i][j] = at(sums, 0, i)[j];
+  }
 
-  // The part that this warp owns, into the tile.
-  __device__ __forceinline__ void warp_put(const Sums& sums, int way, int warp_m, int warp_n,
+  // A warp's part into the tile, or onto what is there.
+  template <bool onto>
+  __device__ __forceinline__ void warp_put(const Part& own, int way, int warp_m, int warp_n,
                                            int lane) const {
 #pragma unroll
-    for (int part = 0; part < Plan::parts; ++part)
-      if (Plan::parts == 1 || part == way)
-#pragma unroll
-        for (int i = 0; i < Plan::part_fragments; ++i)
-#pragma unroll
-          for (int j = 0; j < 4; ++j)
-            ptx::store_shared_f32(own(part, i, j, warp_m, warp_n, lane),
-                                  fragment(sums, part, i)[j]);
-  }
-  // All of it, onto what is there.
-  __device__ __forceinline__ void warp_put_over(const Sums& sums, int warp_m, int warp_n,
-                                                int lane) const {
-#pragma unroll
-    for (int i = 0; i < Plan::fragments; ++i)
+    for (int i = 0; i < Plan::part_fragments; ++i) {
+      const int fragment = (Plan::exchanged ? way * Plan::part_fragments : 0) + i;
+      const int t = fragment / Plan::columns, c = fragment % Plan::columns;
+      const int row_of_x = (warp_m * Plan::columns + c) * 8 + lane % 4 * 2;
+      const int row_of_w = (warp_n * Plan::warp_tiles + t) * 16 + lane / 4;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const u32 place = own(0, i, j, warp_m, warp_n, lane);
-        ptx::store_shared_f32(place, ptx::load_shared_f32(place) + fragment(sums, 0, i)[j]);
+        const u32 place =
+            shared + ((row_of_x + j % 2) * Plan::tile_pitch + row_of_w + j / 2 * 8) * 4;
+        float value = own[i][j];
+        if constexpr (onto) value += ptx::load_shared_f32(place);
+        ptx::store_shared_f32(place, value);
       }
+    }
   }
 
   // Eight neighbours of one row of x, from column `first` of the tile on.
@@ -111,23 +108,23 @@ struct MmaTile {
       }
   }
 
+  static __device__ __forceinline__ Words4 words_of(const float (&v)[4]) {
+    return {__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]),
+            __float_as_uint(v[3])};
+  }
+  static __device__ __forceinline__ void add_words(float (&v)[4], const Words4& words) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v[j] += __uint_as_float(words.word[j]);
+  }
+
  private:
-  template <class Held>
-  static __device__ __forceinline__ auto fragment(Held& sums, int part, int i)
-      -> decltype(sums[0][0])& {
-    const int at = part * Plan::part_fragments + i;
-    return sums[at / Plan::columns][at % Plan::columns];
+  static __device__ __forceinline__ const float (&at(const Sums& sums, int part, int i))[4] {
+    const int fragment = part * Plan::part_fragments + i;
+    return sums[fragment / Plan::columns][fragment % Plan::columns];
   }
   __device__ __forceinline__ u32 exchange(int part, int from, int i, int place) const {
     const int row = part * (Plan::parts - 1) + (from < part ? from : from - 1);
     return shared + ((row * Plan::part_fragments + i) * Plan::way_threads + place) * 16;
-  }
-  __device__ __forceinline__ u32 own(int part, int i, int j, int warp_m, int warp_n,
-                                     int lane) const {
-    const int at = part * Plan::part_fragments + i, t = at / Plan::columns, c = at % Plan::columns;
-    const int row_of_x = (warp_m * Plan::columns + c) * 8 + lane % 4 * 2 + j % 2;
-    const int row_of_w = (warp_n * Plan::warp_tiles + t) * 16 + lane / 4 + j / 2 * 8;
-    return shared + (row_of_x * Plan::tile_pitch + row_of_w) * 4;
   }
 };
 

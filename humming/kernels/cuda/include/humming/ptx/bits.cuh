@@ -53,4 +53,7 @@ __device__ __forceinline__ float widen_f16(u16 v) {
   return d;
 }
 
+// No instruction: the compiler no longer knows where `v` is from.
+__device__ __forceinline__ void settle(int& v) { asm volatile("" : "+r"(v)); }
+
 }  // namespace humming::ptx

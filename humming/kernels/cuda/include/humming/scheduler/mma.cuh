@@ -18,7 +18,10 @@ struct MmaCall {
   const float* row_scales;
   const float* bias;  // or null
   void* out;
-  float* partials;  // [split_k][m][n rounded up to 8] where k is split through memory
+  // Where k is split through memory: [split_k][m][n rounded up to 8], or one tile's sums a block and
+  // a word a block that is zero until they are there.
+  float* partials;
+  u32* arrived;
   int m, n, k;
   i64 x_row_stride, out_row_stride;
 };
@@ -32,18 +35,23 @@ struct MmaShare {
   int stages;       // how many this block multiplies; may be none
 };
 
+// The tile of this number, in the order in which tiles are given to blocks.
 template <class Config>
-__device__ __forceinline__ MmaShare mma_share(const MmaCall& call) {
+__device__ __forceinline__ void place_tile(MmaShare& share, int id, const MmaCall& call) {
   const int tiles_m = (call.m + Config::block_m - 1) / Config::block_m;
   const int tiles_n = (call.n + Config::block_n - 1) / Config::block_n;
   const int rows = min(Config::raster_group_m, tiles_m), band = rows * tiles_n;
-  const int id = blockIdx.x, first_m = id / band * rows, in_band = id % band;
+  const int first_m = id / band * rows, in_band = id % band;
   const int height = min(tiles_m - first_m, rows);
-
-  MmaShare share;
   share.x_row = (first_m + in_band % height) * Config::block_m;
   share.row_tile = in_band / height * (Config::block_n / 16);
   share.all_tiles = (call.n + 15) / 16;
+}
+
+template <class Config>
+__device__ __forceinline__ MmaShare mma_share(const MmaCall& call) {
+  MmaShare share;
+  place_tile<Config>(share, blockIdx.x, call);
   share.rank = blockIdx.y;
   const int all = (call.k + Config::block_k - 1) / Config::block_k;
   const int each = all / Config::split_k, more = all % Config::split_k;
@@ -51,6 +59,50 @@ __device__ __forceinline__ MmaShare mma_share(const MmaCall& call) {
   share.stages = each + (share.rank < more ? 1 : 0);
   return share;
 }
+
+// Stream-k: the stages of all tiles, one after another, are dealt out evenly to the blocks of the
+// grid. A block goes through its own from the last to the first, so that what it has of a tile whose
+// last stage is another block's comes first, and that block, a later one, waits for nothing.
+template <class Config>
+struct MmaWalk {
+  int tile_stages;
+  int each, more;     // stages of a block, and how many of the first blocks have one more
+  int first, stages;  // of this block
+
+  __device__ __forceinline__ explicit MmaWalk(const MmaCall& call) {
+    const int tiles = (call.m + Config::block_m - 1) / Config::block_m *
+                      ((call.n + Config::block_n - 1) / Config::block_n);
+    tile_stages = (call.k + Config::block_k - 1) / Config::block_k;
+    const int blocks = gridDim.x, block = blockIdx.x;
+    each = tiles * tile_stages / blocks, more = tiles * tile_stages % blocks;
+    first = block * each + min(block, more);
+    stages = each + (block < more ? 1 : 0);
+  }
+  __device__ __forceinline__ int block_of(int stage) const {
+    const int long_ones = more * (each + 1);
+    return stage < long_ones ? stage / (each + 1) : more + (stage - long_ones) / each;
+  }
+
+  // The last tile that `left` stages of this block reach into, and the blocks that have stages of it.
+  struct Part {
+    MmaShare share;
+    int block, first_block;  // this one, and the first that has stages of the tile
+    bool ends_tile;
+  };
+  __device__ __forceinline__ Part last(int left, const MmaCall& call) const {
+    Part part;
+    const int end = first + left, id = (end - 1) / tile_stages, tile_begin = id * tile_stages;
+    const int begin = max(tile_begin, first);
+    place_tile<Config>(part.share, id, call);
+    part.share.rank = 0;
+    part.share.first_stage = begin - tile_begin;
+    part.share.stages = end - begin;
+    part.block = blockIdx.x;
+    part.first_block = begin > tile_begin ? block_of(tile_begin) : part.block;
+    part.ends_tile = end == tile_begin + tile_stages;
+    return part;
+  }
+};
 
 // Of the kernel that adds up partial sums: eight neighbouring outputs a thread.
 struct MmaEight {
