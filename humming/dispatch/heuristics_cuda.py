@@ -76,7 +76,7 @@ def _skinny(problem: Problem, device: Device, block_m: int) -> Iterator[SkinnyCo
     if can_group and block_m == 16 and (tile.groups < 16 or tile.waves > 1):
         warpgroup, tile = True, _tile(problem, device, block_m, True)
     best = (_wgmma if warpgroup else _mma)(block_m, tile)
-    if not warpgroup_takes(problem):
+    if problem.quant.weight.dtype.name != "int4" or cuda_group_size(problem.quant.weight) != 128:
         best = _for_format(best, problem)
     if capability < (9, 0):
         best = replace(best, dependent_launch=0)
@@ -183,6 +183,8 @@ def _for_format(config: SkinnyConfig, problem: Problem) -> SkinnyConfig:
     """`config` with a ring for codes of another width, or that need more registers to decode."""
     bits = problem.quant.weight.dtype.bits
     stages = config.num_stages or 4
+    if config.warpgroup and bits <= 4:
+        return config
     if bits > 4:
         return replace(config, num_stages=min(stages, 3), stage_tiles=1)
     stage_tiles = 2 if config.tiles_n % 2 == 0 else 1

@@ -23,28 +23,30 @@ SHAPES = ((24, 1000), (1537, 776), (40, 333), (648, 520), (16, 128), (129, 1), (
 """The second and the last with act-order."""
 
 SKINNY = tuple(
-    replace(PLAIN, **dict(zip(KNOBS, knobs, strict=True)))
-    for knobs in (
-        (1, 4, 8, 1, 2, 2, 2, 1, 0),
-        (8, 3, 8, 1, 0, 1, 2, 1, 0),
-        (16, 4, 4, 1, 3, 1, 1, 1, 0),
-        (8, 5, 4, 1, 2, 1, 2, 1, 1),
-        (32, 2, 2, 1, 0, 1, 1, 1, 0),
+    replace(PLAIN, **dict(zip(KNOBS, knobs, strict=True)), warpgroup=warpgroup)
+    for warpgroup, knobs in (
+        (0, (1, 4, 8, 1, 2, 2, 2, 1, 0)),
+        (1, (16, 2, 8, 1, 3, 1, 2, 1, 0)),
+        (0, (8, 3, 8, 1, 0, 1, 2, 1, 0)),
+        (0, (16, 4, 4, 1, 3, 1, 1, 1, 0)),
+        (1, (24, 1, 4, 1, 2, 1, 3, 1, 0)),
+        (0, (8, 5, 4, 1, 2, 1, 2, 1, 1)),
+        (0, (32, 2, 2, 1, 0, 1, 1, 1, 0)),
     )
 )
 Call = tuple[KernelConfig, Problem]
 
 
 def _calls(format: str, dtype: str) -> list[Call]:
-    """A cover: every other shape, the rest for the other type, each with two configs of skinny and
-    with dequantize; and the default ones."""
+    """A cover: every other shape, the rest for the other type, each with three configs of skinny
+    and with dequantize; and the default ones."""
     calls: list[Call] = []
     turn = FORMATS.index(format) + (dtype == "fp16")
     for number, (n, k) in enumerate(SHAPES):
         if (number + turn) % 2:
             continue
         asked = problem(dtype, n, k, 1, format, act_order=number in (1, 6))
-        ours = [SKINNY[(turn + number + i) % len(SKINNY)] for i in (0, 2)]
+        ours = [SKINNY[(turn + number + i) % len(SKINNY)] for i in (0, 1, 3)]
         ours = [c for c in ours if not config_violations(c, asked, device())]
         calls += [(config, asked) for config in (*ours, DequantizeConfig(8, 2, 0))]
     calls += [(heuristic(asked.at(m), device()), asked) for m in (1, 8, 16, 32, 50)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from humming.spec.config import SkinnyConfig
-from humming.spec.layouts import cuda_group_size
+from humming.spec.layouts import cuda_group_size, cuda_scale_dtype
 from humming.spec.legality.cuda import (
     GRID_Y_MOST,
     blocks_fit,
@@ -32,9 +32,11 @@ def x_by_element(problem: Problem) -> bool:
 
 def warpgroup_takes(problem: Problem) -> bool:
     """Whether warpgroup products of this family know the weight's format, k and order."""
-    weight = problem.quant.weight
-    is_int4 = weight.dtype.name == "int4" and cuda_group_size(weight) == 128
-    return is_int4 and not x_by_element(problem)
+    weight, size = problem.quant.weight, cuda_group_size(problem.quant.weight)
+    in_16_bits = 0 < size < 128  # scales, and zero points
+    fits = cuda_scale_dtype(weight, problem.activation_dtype) == problem.activation_dtype
+    fits = fits and weight.zero_point != "float"
+    return (fits or not in_16_bits) and not x_by_element(problem)
 
 
 def skinny_block_rows(config: SkinnyConfig) -> int:
@@ -174,9 +176,9 @@ RULES: tuple[Rule, ...] = (
         "skinny_warpgroup_weights",
         lambda c, p, d: not c.warpgroup or warpgroup_takes(p),
         lambda c, p, d: (
-            "warpgroup products take signed codes of 4 bits in groups of a multiple of 128, "
-            f"`k % 8 == 0` and no act-order, but got format '{p.format}', k={p.k}, "
-            f"act_order={p.act_order}"
+            "warpgroup products take `k % 8 == 0`, no act-order, and, of groups under 128, no "
+            "float zero points and scales of the activation's type, but got format "
+            f"'{p.format}', {p.activation_dtype}, k={p.k}, act_order={p.act_order}"
         ),
     ),
     _needs("skinny_ring_device", lambda c: c.num_stages > 0, (8, 0), "a ring of weight stages"),

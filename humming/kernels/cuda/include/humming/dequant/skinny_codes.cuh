@@ -20,13 +20,14 @@ struct SkinnyCodes {
   // Floats in bf16 want a product each for their exponents' bias; the scale joins it, and a part of
   // the bias is left to the sums, so that neither runs out of exponents.
   static constexpr bool scale_mends = Codes::is_float && Codes::lift > 2 * left&& size > 0;
-  static constexpr bool in_fragment = size == 16 || scale_mends;  // scales
+  static constexpr bool in_fragment =
+      size == 16 || scale_mends || (Config::warpgroup && 0 < size && size < 128);  // scales
   // In fp16 floats are exact without that product, and all of it is left to the sums.
   static constexpr bool lifted =
       scale_mends || (Codes::is_float && Codes::lift <= 15 && !in_fragment);
   static constexpr int final_exponent = scale_mends ? left : lifted ? Codes::lift : 0;
   static constexpr int sums_of_unit = size >= 32 && !in_fragment ? 128 / size : 1;
-  static constexpr bool shares_bias = size == 0 || size >= 64;
+  static constexpr bool shares_bias = size == 0 || size == 128 || (size == 64 && !in_fragment);
   static constexpr bool raw = Codes::has_raw && Config::exact_codes == 0 && shares_bias &&
                               (!Config::has_zero_points || Codes::even_bias);
   static constexpr bool zeros_off_sums =

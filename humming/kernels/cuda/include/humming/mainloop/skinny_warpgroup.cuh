@@ -5,7 +5,7 @@
 // Source: own. Half a piece (64 k) a commit: two sets of A registers, two sets of products, one
 //   commit in flight.
 #pragma once
-#include "humming/dequant/int4.cuh"
+#include "humming/dequant/skinny_codes.cuh"
 #include "humming/epilogue/skinny.cuh"
 #include "humming/memory/warpgroup_operands.cuh"
 #include "humming/scheduler/skinny.cuh"
@@ -15,41 +15,45 @@ namespace humming {
 template <class Config>
 using GroupSums = float[Config::tiles_n][WarpgroupPlan<Config>::columns][4];
 
-// Adds the finished product of a row tile and a group, without the codes' bias, times the rows'
+// Adds the finished product of a row tile and a unit, without the codes' bias, times the rows'
 // scales.
 template <class Config, int columns>
 __device__ __forceinline__ void group_add_scaled(float (&sum)[columns][4],
                                                  float (&product)[columns][4],
-                                                 const float (&bias)[columns][4], u32 scale_pair) {
-  using Activation = typename Config::Activation;
-  const float low = Activation::widen(static_cast<u16>(scale_pair));
-  const float high = Activation::widen(static_cast<u16>(scale_pair >> 16));
+                                                 const float (&bias)[columns][4],
+                                                 const GroupOperands<Config>& operands, int u,
+                                                 int t) {
+  using Codes = SkinnyCodes<Config>;
+  const typename Codes::Scales scales(operands, u, t, 0);
 #pragma unroll
   for (int c = 0; c < columns; ++c)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       ptx::settle(product[c][i]);
-      sum[c][i] += (product[c][i] + bias[c][i]) * (i < 2 ? low : high);
+      scales.add(sum[c][i], Codes::raw ? product[c][i] + bias[c][i] : product[c][i], bias[c][i], i);
     }
 }
 
 template <class Config, class Weights>
 __device__ __forceinline__ void group_skinny_unit(GroupSums<Config>& sums, Weights& weights,
                                                   GroupOperands<Config>& operands,
-                                                  const u32 (&bias_fragment)[4], int u) {
+                                                  const u32 (&bias_fragments)[4][4], int u) {
   using Plan = WarpgroupPlan<Config>;
   using Activation = typename Config::Activation;
-  using Codes = Int4<Activation>;
+  using Codes = SkinnyCodes<Config>;
+  static_assert(Codes::sums_of_unit == 1);
   constexpr int columns = Plan::columns;
 
   operands.acquire(u);
   const u32 base = operands.descriptor_base(u);
   float bias[columns][4] = {};
-  ptx::wgmma_fence();
+  if constexpr (Codes::has_bias) {
+    ptx::wgmma_fence();
 #pragma unroll
-  for (int s = 0; s < 8; ++s)
-    Activation::group_multiply(bias, bias_fragment, operands.descriptor(base, s));
-  ptx::wgmma_commit();
+    for (int s = 0; s < 8; ++s)
+      Activation::group_multiply(bias, bias_fragments[s % 4], operands.descriptor(base, s));
+    ptx::wgmma_commit();
+  }
 
   float product[2][columns][4];
   u32 a[2][4][4];
@@ -57,10 +61,15 @@ __device__ __forceinline__ void group_skinny_unit(GroupSums<Config>& sums, Weigh
   for (int t = 0; t <= Config::tiles_n; ++t) {
     if (t < Config::tiles_n) {
       if (t % Plan::stage_tiles == 0) weights.open(t);
+      typename Codes::Factors factors;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
-        for (int s = 0; s < 4; ++s) Codes::raw(a[half][s], weights.codes_of(t, half).word[s]);
+        for (int s = 0; s < 4; ++s) {
+          const int step = half * 4 + s;
+          if (Codes::begins_group(step)) factors.load(operands, u, t, Codes::group_of(step));
+          Codes::fragment(a[half][s], weights.codes_of(t, half).word, s, factors);
+        }
         if (half == 0) {
 #pragma unroll
           for (int c = 0; c < columns; ++c)
@@ -78,7 +87,7 @@ __device__ __forceinline__ void group_skinny_unit(GroupSums<Config>& sums, Weigh
         for (int s = 0; s < 4; ++s)
 #pragma unroll
           for (int i = 0; i < 4; ++i) ptx::settle(a[half ^ 1][s][i]);
-        if (half == 0 && t == 0) {
+        if (Codes::has_bias && half == 0 && t == 0) {
 #pragma unroll
           for (int c = 0; c < columns; ++c)
 #pragma unroll
@@ -86,14 +95,12 @@ __device__ __forceinline__ void group_skinny_unit(GroupSums<Config>& sums, Weigh
         }
         if (half == 0 && t == 0) operands.refill(u);
         if (half == 0 && t > 0) {
-          group_add_scaled<Config>(sums[t - 1], product[(t - 1) % 2], bias,
-                                   operands.scale_pair(u, t - 1));
+          group_add_scaled<Config>(sums[t - 1], product[(t - 1) % 2], bias, operands, u, t - 1);
         }
       }
     } else {
       ptx::wgmma_wait<0>();
-      group_add_scaled<Config>(sums[t - 1], product[(t - 1) % 2], bias,
-                               operands.scale_pair(u, t - 1));
+      group_add_scaled<Config>(sums[t - 1], product[(t - 1) % 2], bias, operands, u, t - 1);
     }
   }
 }
@@ -122,12 +129,15 @@ __device__ __forceinline__ void block_skinny(u32 shared, const SkinnyCall& call)
   for (int u = 0; u < Config::x_stages - 1; ++u) operands.issue_x(u);
 
   GroupSums<Config> sums = {};
-  using Codes = Int4<typename Config::Activation>;
-  const u32 bias = Codes::negative_bias + (call.m >> 31);
-  const u32 bias_fragment[4] = {bias, bias, bias, bias};
+  u32 bias_fragments[4][4];
+#pragma unroll
+  for (int s = 0; s < 4; ++s)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      bias_fragments[s][i] = SkinnyCodes<Config>::bias_register(s, i) + (call.m >> 31);
 #pragma unroll 1
   for (int u = 0; u < share.units; ++u) {
-    group_skinny_unit<Config>(sums, weights, operands, bias_fragment, u);
+    group_skinny_unit<Config>(sums, weights, operands, bias_fragments, u);
     operands.release(u);
   }
 

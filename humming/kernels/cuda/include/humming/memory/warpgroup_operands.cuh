@@ -22,7 +22,10 @@ struct GroupOperands {
   const char* scales;
   i64 eight_rows_bytes;
   int k, group, group_step, units, rows_left, chunk;
-  u32 x_target, ring, scale_ring, barriers, lane, tile_step_bytes;
+  u32 x_target, ring, scale_ring, barriers, lane;
+  i64 zeros_offset;     // from scales to zero points
+  int tile_step_bytes;  // of scales, from one row tile of this warp to its next
+  int last_tile;
 
   __device__ __forceinline__ GroupOperands(const SkinnyCall& call, const SkinnyRows& rows,
                                            const SkinnyShare& share, u32 shared, int way, int warp,
@@ -37,17 +40,26 @@ struct GroupOperands {
         ring(shared + Plan::x_rings + way * Plan::x_ring_bytes),
         scale_ring(shared + Plan::scale_rings + (way * 4 + warp) * Plan::scale_ring_bytes),
         barriers(shared + Plan::x_barriers + way * Config::x_stages * 16),
-        lane(thread % 32) {
+        lane(thread % 32),
+        zeros_offset(static_cast<const char*>(call.zero_points) -
+                     static_cast<const char*>(call.scales)),
+        tile_step_bytes(share.row_tile_step * share.groups * Plan::groups * 32),
+        last_tile(share.row_tiles - 1) {
     int row = thread / chunks;
     x = static_cast<const char*>(call.x) + (rows.first + row) * call.x_row_stride * 2 +
         (static_cast<i64>(share.first_group) * Plan::unit_k + chunk * 8) * 2;
     x_target = chunk / 8 * Plan::panel_bytes + row * 128 + ((chunk % 8) ^ (row & 7)) * 16;
-    int tile = min(static_cast<int>(lane / 2), share.row_tiles - 1);
-    scales = static_cast<const char*>(call.scales) +
-             (static_cast<i64>(share.row_tile + tile * share.row_tile_step) * share.groups +
-              share.first_group) *
-                 32 +
-             lane % 2 * 16;
+    scales = static_cast<const char*>(call.scales);
+    if constexpr (Plan::groups == 1) {
+      int tile = min(static_cast<int>(lane / 2), last_tile);
+      scales += (static_cast<i64>(share.row_tile + tile * share.row_tile_step) * share.groups +
+                 share.first_group) *
+                    32 +
+                lane % 2 * 16;
+    } else {
+      scales += (static_cast<i64>(share.row_tile) * share.groups + share.first_group) *
+                (Plan::groups * 32);
+    }
     if (thread == 0) {
 #pragma unroll
       for (int s = 0; s < Config::x_stages; ++s) {
@@ -65,9 +77,30 @@ struct GroupOperands {
   }
 
   __device__ __forceinline__ void issue_scales(int u) {
-    if (u >= units) return;
-    if (lane < Config::tiles_n * 2) ptx::cp_async_16(scale_slot(u) + lane * 16, scales, 16);
-    scales += group_step * 32;
+    if constexpr (Plan::groups > 0) {
+      if (u >= units) return;
+      const u32 target = scale_slot(u);
+      if constexpr (Plan::groups == 1) {
+        if (lane < Config::tiles_n * 2) copy_pairs(target + lane * 16, scales);
+      } else {
+        constexpr int chunks_of_tile = Plan::groups * 2, all = Config::tiles_n * chunks_of_tile;
+#pragma unroll
+        for (int c = 0; c < all; c += 32) {
+          const int own = c + static_cast<int>(lane), tile = min(own / chunks_of_tile, last_tile);
+          if (own < all)
+            copy_pairs(target + own * 16, scales + static_cast<i64>(tile) * tile_step_bytes +
+                                              own % chunks_of_tile * 16);
+        }
+      }
+      scales += group_step * (Plan::groups * 32);
+    }
+  }
+
+  // 16 bytes of scales, and of zero points where there are some.
+  __device__ __forceinline__ void copy_pairs(u32 target, const char* source) const {
+    ptx::cp_async_16(target, source, 16);
+    if constexpr (Config::has_zero_points)
+      ptx::cp_async_16(target + Plan::zeros, source + zeros_offset, 16);
   }
 
   __device__ __forceinline__ void issue_x(int u) {
@@ -114,8 +147,13 @@ struct GroupOperands {
            (64ull << 32 | 1ull << 62);
   }
 
-  __device__ __forceinline__ u32 scale_pair(int u, int t) const {
-    return ptx::load_shared_u32(scale_slot(u) + t * 32 + lane / 4 * 4);
+  // Of rows g (low half) and g + 8 of this warp's row tile `t`, in group `group` of the unit.
+  __device__ __forceinline__ u32 scale_pair(int u, int t, int group) const {
+    return ptx::load_shared_u32(scale_slot(u) + (t * Plan::groups + group) * 32 + lane / 4 * 4);
+  }
+  __device__ __forceinline__ u32 zero_pair(int u, int t, int group) const {
+    return ptx::load_shared_u32(scale_slot(u) + Plan::zeros + (t * Plan::groups + group) * 32 +
+                                lane / 4 * 4);
   }
 };
 

@@ -26,7 +26,9 @@ struct WarpgroupPlan {
   static constexpr int panel_bytes = columns * 1024;  // 64 k of all rows of x
   static constexpr int x_slot_bytes = 2 * panel_bytes;
   static constexpr int x_ring_bytes = Config::x_stages * x_slot_bytes;
-  static constexpr int scale_slot_bytes = Config::tiles_n * 32;
+  static constexpr int groups = Config::group_size ? unit_k / Config::group_size : 0;  // of a unit
+  static constexpr int zeros = Config::tiles_n * groups * 32;  // in a slot, after the scales
+  static constexpr int scale_slot_bytes = zeros * (1 + Config::has_zero_points);
   static constexpr int scale_ring_bytes = Config::x_stages * scale_slot_bytes;
   static constexpr int weight_ring_bytes = weight_stages * stage_bytes;
 
