@@ -13,11 +13,12 @@ from humming.jit.cuda.kernel import CudaKernel
 from humming.jit.load import LoadedKernel, load
 from humming.quantize.layout import PackedWeight
 from humming.spec.device import Device
+from tuner.conditions import Conditions, clean_rounds, monitor_for
 from tuner.measure import paired_us, rotation, samples_us
 from tuner.measure_cpu import cpu_sample
 from tuner.measure_cuda import cuda_sample
 from tuner.messages import Open, Race, Raced, Trial, Trialled
-from tuner.promote import undecided
+from tuner.promote import MIN_ROUNDS, undecided
 from tuner.verify import (
     Launch,
     WrongResultError,
@@ -48,6 +49,7 @@ class Bench:
             if twin == problem.n
             else make_case(problem, twin, self._seed + 1, self._where)
         )
+        self._monitor = monitor_for(device)
         self._sample = cpu_sample if device.kind == "cpu" else cuda_sample
         sets = rotation(self._case.packed.nbytes, device.cache_bytes)
         self._weights = [self._case.packed, *(_copy(self._case.packed) for _ in range(sets - 1))]
@@ -57,14 +59,12 @@ class Bench:
         try:
             kernel = load(request.kernel, self._device)
             worst = self._verify(kernel, request.block_m)
-            samples = samples_us(
-                self._sample(self._calls(kernel, self._problem.m)), request.best_us
-            )
+            samples, beside = self._samples(self._calls(kernel, self._problem.m), request.best_us)
         except WrongResultError as error:
             return Trialled("wrong_result", detail=str(error))
         except (KernelLoadError, LaunchError) as error:
             return Trialled("launch_error", detail=str(error))
-        return Trialled("ok", tuple(samples), worst)
+        return Trialled("ok", samples, worst, conditions=beside)
 
     def baseline(self) -> Trialled:
         """torch.nn.functional.linear on 16-bit (or fp32) weights of the same shape, cold as
@@ -74,7 +74,17 @@ class Bench:
         sets = rotation(weight.nbytes, self._device.cache_bytes)
         weights = [weight, *(weight.clone() for _ in range(sets - 1))]
         calls = [_linear(x, w) for w in weights]
-        return Trialled("ok", tuple(samples_us(self._sample(calls))))
+        samples, beside = self._samples(calls)
+        return Trialled("ok", samples, conditions=beside)
+
+    def _samples(
+        self, calls: list[Callable[[], object]], best_us: float | None = None
+    ) -> tuple[tuple[float, ...], Conditions]:
+        """Samples of one side, and what stood beside them."""
+        sample = self._sample(calls)
+        self._monitor.begin()
+        samples = samples_us(sample, best_us)
+        return tuple(samples), self._monitor.end()
 
     def race(self, request: Race) -> Raced:
         """Paired rounds of several kernels."""
@@ -83,14 +93,27 @@ class Bench:
             self._sample(self._calls(load(kernel, self._device), request.m))
             for kernel in request.kernels
         ]
+        beside: list[Conditions] = []
+
+        def note() -> None:
+            beside.append(self._monitor.end())
+            self._monitor.begin()
+
+        def decided(taken: list[list[float]]) -> bool:
+            clean = clean_rounds(taken, beside)
+            enough = len(clean[0]) >= MIN_ROUNDS
+            return request.until_decided and enough and not undecided(clean)
+
+        self._monitor.begin()
         rounds = paired_us(
             sides,
             request.rounds,
             lambda: deadline - time.monotonic(),
             self._seed,
-            lambda taken: request.until_decided and not undecided(taken),
+            decided,
+            note,
         )
-        return Raced(tuple(tuple(side) for side in rounds))
+        return Raced(tuple(tuple(side) for side in rounds), tuple(beside))
 
     def _verify(self, kernel: LoadedKernel | CudaKernel, block_m: int) -> float:
         """The full size at its own m; every other m of the interval on a twin with the same tail of

@@ -9,9 +9,11 @@ from humming.jit.cache import CompiledKernel
 from humming.spec.config import config_id
 from tuner.budget import Budget
 from tuner.compile_pool import compile_all
+from tuner.conditions import clean_rounds, foul, marked
 from tuner.isolation import WorkerLostError
+from tuner.measure import MIN_SAMPLES
 from tuner.messages import Baseline, Race, Raced, Trialled
-from tuner.promote import decide
+from tuner.promote import MIN_ROUNDS, Verdict, decide
 from tuner.search import Known, Scope
 from tuner.span import proven_span
 from tuner.store.records import MeasurementDraft
@@ -42,14 +44,16 @@ def hold_finals(scope: Scope, known: Known, budget: Budget) -> bool:
         request = Race(racers, ROUNDS, budget.left_s() / 2, problem.m, until_decided=True)
         raced = scope.worker.ask(request, scope.limit_s(TIMEOUT_S))
         assert isinstance(raced, Raced)
-        verdict = decide(raced.samples_us)
+        verdict = _verdict(scope, raced)
         winner = line[verdict.winner][0]
         span = proven_span(scope, known.configs[winner], budget)
     except WorkerLostError as lost:
         _note(scope, f"the finals were lost: {lost}")
         return False
     rounds = {key: list(times) for (key, _), times in zip(line, raced.samples_us, strict=True)}
-    us = {key: statistics.median(times) for key, times in rounds.items()}
+    clean = clean_rounds(raced.samples_us, raced.conditions)
+    kept = clean if len(clean[0]) >= MIN_SAMPLES else raced.samples_us
+    us = {key: statistics.median(times) for (key, _), times in zip(line, kept, strict=True)}
     scope.store.promote(
         scope.identity,
         problem,
@@ -60,9 +64,29 @@ def hold_finals(scope: Scope, known: Known, budget: Budget) -> bool:
         limit_us=problem.least_bytes / scope.read_bytes_per_s * 1e6,
         ratio_low=verdict.interval.low,
         ratio_high=verdict.interval.high,
-        evidence={"rounds_us": rounds, "incumbent": line[0][0], "serves": list(span)},
+        evidence={
+            "rounds_us": rounds,
+            "conditions": [marked(beside) for beside in raced.conditions],
+            "incumbent": line[0][0],
+            "serves": list(span),
+        },
     )
     return True
+
+
+def _verdict(scope: Scope, raced: Raced) -> Verdict:
+    """The verdict of the rounds under good conditions. Contended and throttled ones prove nothing:
+    where too few are left, the incumbent stays."""
+    clean = clean_rounds(raced.samples_us, raced.conditions)
+    rounds, good = len(raced.samples_us[0]), len(clean[0])
+    if good < MIN_ROUNDS <= rounds:
+        why = next(filter(None, map(foul, raced.conditions)), "")
+        _note(
+            scope,
+            f"{rounds - good} of {rounds} rounds of the finals prove nothing, as {why}; what "
+            "served stays, search on with --continue when it is calm",
+        )
+    return decide(clean)
 
 
 def _note(scope: Scope, text: str) -> None:
@@ -102,6 +126,7 @@ def _torch_us(scope: Scope) -> float:
             outcome="ok",
             us=median,
             samples=result.samples_us,
+            conditions=marked(result.conditions),
         ),
     )
     return median

@@ -53,9 +53,11 @@ def paired_us(
     left_s: Callable[[], float],
     seed: int = 0,
     enough: Callable[[list[list[float]]], bool] = lambda _: False,
+    after_round: Callable[[], None] = lambda: None,
 ) -> list[list[float]]:
     """One sample per side and round, sides in random order within a round; at least MIN_SAMPLES
-    rounds, then until `left_s()` is 0, or `enough(taken)`, asked every BATCH rounds, is true."""
+    rounds, then until `left_s()` is 0, or `enough(taken)`, asked every BATCH rounds, is true.
+    `after_round` is called between rounds, outside of all times."""
     draw = random.Random(seed)
     taken: list[list[float]] = [[] for _ in sides]
     for done in range(rounds):
@@ -67,4 +69,5 @@ def paired_us(
         draw.shuffle(order)
         for side in order:
             taken[side].append(sides[side]())
+        after_round()
     return taken

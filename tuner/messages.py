@@ -3,11 +3,12 @@ No behaviour."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from humming.jit.cache import CompiledKernel
 from humming.spec.problem import Problem
+from tuner.conditions import Conditions
 
 
 @dataclass(frozen=True)
@@ -65,20 +66,23 @@ class Done:
 class Trialled:
     """`outcome` is "ok", "wrong_result" or "launch_error"; `samples_us` is empty unless it is "ok".
 
-    `error` is the largest |error| in units of the bound of humming.reference.
+    `error` is the largest |error| in units of the bound of humming.reference, `conditions` what
+    stood beside the samples.
     """
 
     outcome: Literal["ok", "wrong_result", "launch_error"]
     samples_us: tuple[float, ...] = ()
     error: float | None = None
     detail: str = ""
+    conditions: Conditions = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Raced:
-    """`samples_us[i][r]`: time of kernel i in round r."""
+    """`samples_us[i][r]`: time of kernel i in round r; `conditions[r]` what stood beside it."""
 
     samples_us: tuple[tuple[float, ...], ...]
+    conditions: tuple[Conditions, ...] = ()
 
 
 @dataclass(frozen=True)

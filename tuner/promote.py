@@ -92,7 +92,9 @@ def decide(rounds: Sequence[Sequence[float]]) -> Verdict:
     """
     best, best_interval = 0, Interval(1.0, 1.0, 1.0)
     for index in range(1, len(rounds)):
+        if not proven(rounds[index], rounds[0]):
+            continue
         interval = paired_ratio(rounds[index], rounds[0])
-        if interval.ratio < best_interval.ratio and proven(rounds[index], rounds[0]):
+        if interval.ratio < best_interval.ratio:
             best, best_interval = index, interval
     return Verdict(best, best_interval)

@@ -14,6 +14,7 @@ from humming.spec.config import KernelConfig, config_id
 from humming.spec.identity import Identity
 from tuner.budget import Budget
 from tuner.compile_pool import compile_all, cores
+from tuner.conditions import marked
 from tuner.isolation import Worker, WorkerLostError
 from tuner.messages import Trial, Trialled
 from tuner.progress import Watch
@@ -180,6 +181,7 @@ def _trial(
             error=result.error,
             detail=result.detail,
             compile_s=kernel.compile_s,
+            conditions=marked(result.conditions),
         )
     except WorkerLostError as lost:
         if lost.outcome == "timeout" and limit_s < TRIAL_TIMEOUT_S:
