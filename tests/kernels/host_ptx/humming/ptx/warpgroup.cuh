@@ -1,0 +1,2 @@
+// Nothing multiplies matrices on the host.
+#pragma once
