@@ -6,10 +6,12 @@ heuristics_cpu.py; tuned configs are tables.py.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from humming.dispatch.heuristics_mma import M_STEPS, mma_default
 from humming.spec.config import DequantizeConfig, KernelConfig, SkinnyConfig
 from humming.spec.device import Device
 from humming.spec.layouts import cuda_group_size
@@ -22,6 +24,9 @@ BLOCK_M_STEPS = ((0, 1), (2, 8), (9, 16), (17, 24), (25, 32), (33, 24), (49, 32)
 
 Two passes of skinny cost less than torch's matmul on 16-bit weights alone, before any dequantizing.
 """
+
+_STEPS = tuple(sorted({*(low for low, _ in BLOCK_M_STEPS), *M_STEPS}))
+_MOST_ROWS = {9: 384, 10: 192, 11: 192}  # by major compute capability
 
 _GROUP = 128
 _PIECE = 1.0  # cost of reading and multiplying 16 rows of w by 128 of k, of int4: the unit
@@ -48,23 +53,41 @@ class _Tile:
 
 def heuristic(problem: Problem, device: Device) -> KernelConfig:
     """The default config of `problem` (its m counts) on the GPU `device`; see heuristics.py."""
-    block_m = [rows for low, rows in BLOCK_M_STEPS if low <= problem.m][-1]
+    step, last = _step(problem.m)
+    block_m = [rows for low, rows in BLOCK_M_STEPS if low <= step][-1]
     if block_m and not problem_violations("skinny", problem, device):
         for config in _skinny(problem, device, block_m):
             if not config_violations(config, problem, device):
                 return config
+    if last <= _most_rows(device) and not problem_violations("mma", problem, device):
+        return mma_default(problem, device, last) or _DEQUANTIZE
     return _DEQUANTIZE
 
 
 def heuristic_intervals(problem: Problem, device: Device) -> list[tuple[int, int, KernelConfig]]:
     """`(m_low, m_high, config)` over [0, 2**31) without gaps; neighbours differ."""
     intervals: list[tuple[int, int, KernelConfig]] = []
-    for low, high in pairwise([*(low for low, _ in BLOCK_M_STEPS), M_END]):
+    for low, high in pairwise([*_STEPS, M_END]):
         config = heuristic(problem.at(low), device)
         if intervals and intervals[-1][2] == config:
             low = intervals.pop()[0]
         intervals.append((low, high, config))
     return intervals
+
+
+def _step(m: int) -> tuple[int, int]:
+    """The first and the last m of the interval in which `m` is."""
+    at = bisect_right(_STEPS, m) - 1
+    return _STEPS[at], (_STEPS[at + 1] if at + 1 < len(_STEPS) else M_END) - 1
+
+
+def _most_rows(device: Device) -> int:
+    """Rows of x up to which scaling weights on their way beats writing them down in 16 bits first.
+
+    Above, torch's matmul gains more than that costs: by tensor cores that mma does not reach from
+    compute capability 9.0 on, and elsewhere by little.
+    """
+    return _MOST_ROWS.get((device.compute_capability or (0, 0))[0], 2048)
 
 
 def _skinny(problem: Problem, device: Device, block_m: int) -> Iterator[SkinnyConfig]:

@@ -90,7 +90,23 @@ def test_few_rows_take_one_pass_of_skinny_and_many_are_dequantized(m):
     config = heuristic(problem, gpu((9, 0)))
     assert isinstance(config, SkinnyConfig)
     assert m <= config.block_m <= m + 7
-    assert heuristic(problem.at(100 * m + 100), gpu((9, 0))).family == "dequantize"
+    assert heuristic(problem.at(100 * m + 400), gpu((9, 0))).family == "dequantize"
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (8, 0), (8, 9), (9, 0), (12, 0)])
+def test_mma_serves_from_the_end_of_skinny_on(capability):
+    problem = Problem("int4g128", 8192, 8192, 65, "fp16", "fp16", layout=CUDA_LAYOUT)
+    order = [config.family for _, _, config in heuristic_intervals(problem, gpu(capability))]
+    assert sorted(order, key=["skinny", "mma", "dequantize"].index) == order
+    assert heuristic(problem, gpu(capability)).family == "mma"
+
+
+def test_mma_fills_the_multiprocessors():
+    for n, k in ((8192, 8192), (4096, 14336), (8192, 1024), (7168, 8192)):
+        for m in (96, 128, 256):
+            config = heuristic(Problem("int4g128", n, k, m, layout=CUDA_LAYOUT), gpu((9, 0)))
+            blocks = -(-m // config.block_m) * -(-n // config.block_n) * config.split_k
+            assert 96 <= blocks <= 132 * config.blocks_per_sm
 
 
 def test_newer_features_are_used_where_they_are_alone():

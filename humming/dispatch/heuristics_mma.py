@@ -1,0 +1,118 @@
+"""The default config of the family mma: a tile and a share of k by which the busiest multiprocessor
+has the least to do. Which family serves is heuristics_cuda.py.
+
+Costs are cycles of one multiprocessor, fitted to an H200; other GPUs differ by a factor that all
+configs share, near enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from humming.spec.config import MmaConfig
+from humming.spec.device import Device
+from humming.spec.legality import config_violations, mma_smem_bytes
+from humming.spec.legality.cuda import blocks_fit, smem_per_block
+from humming.spec.problem import Problem
+
+M_STEPS = (33, 49, 65, 97, 129, 193, 257, 385, 513, 769, 1025, 1537, 2049)
+"""Where intervals of m begin for which the choice is made anew, for their last m."""
+
+# block_m, block_n, block_k, warps_m, warps_n, warps_k, blocks_per_sm
+_TILES = (
+    (32, 128, 128, 1, 4, 2, 1),
+    (32, 64, 256, 1, 2, 4, 1),
+    (48, 128, 128, 1, 4, 2, 1),
+    (48, 64, 256, 1, 2, 4, 1),
+    (64, 128, 128, 1, 4, 2, 1),
+    (64, 64, 256, 1, 2, 4, 1),
+    (64, 64, 128, 1, 2, 2, 2),
+    (64, 256, 64, 1, 8, 1, 1),
+    (96, 128, 128, 1, 4, 2, 1),
+    (128, 64, 128, 1, 2, 2, 2),
+    (128, 128, 128, 1, 4, 2, 1),
+    (128, 128, 64, 1, 4, 1, 2),
+    (128, 256, 64, 1, 8, 1, 1),
+    (128, 128, 64, 2, 4, 1, 1),
+    (128, 64, 64, 2, 2, 1, 2),
+    (64, 64, 64, 2, 2, 1, 2),
+    (64, 64, 64, 2, 2, 1, 1),
+    (32, 64, 64, 1, 2, 1, 1),
+)
+_SPLITS = (1, 2, 3, 4, 6, 8)
+_MOST_STAGES = 6
+
+_PRODUCT = 1.6  # cycles of 16 rows of w by 8 of x by 16 of k
+_DECODE, _DECODE_COLUMNS = 0.2, 2.4  # part of it besides, and that over a warp's columns
+_STAGE = 60.0  # of a stage besides
+_SHALLOW = 0.3  # part of it besides with one stage in flight, less with more
+_READ = 17.0  # bytes of weights a cycle
+_BLOCK = 4000.0  # of a block besides
+_MEET = 1500.0  # of adding up in a cluster
+_ADD = 4000.0  # of adding up by a second kernel
+_LARGE_CLUSTERS = 0.9  # part of the multiprocessors that clusters of more than two can occupy
+
+
+@dataclass(frozen=True)
+class _Choice:
+    cost: float
+    config: MmaConfig
+
+
+def mma_default(problem: Problem, device: Device, m: int) -> MmaConfig | None:
+    """The config for `problem` at about `m` rows of x; None where no tile is legal on `device`."""
+    choices = sorted(_choices(problem.at(m), device), key=lambda choice: choice.cost)
+    legal = (c.config for c in choices if not config_violations(c.config, problem, device))
+    return next(legal, None)
+
+
+def _choices(problem: Problem, device: Device) -> Iterator[_Choice]:
+    clusters = (device.compute_capability or (0, 0)) >= (9, 0)
+    for tile in _TILES:
+        for split_k in _SPLITS:
+            config = MmaConfig(
+                *tile[:6],
+                num_stages=2,
+                split_k=split_k,
+                cluster=int(clusters and split_k > 1),
+                stream_k=0,
+                raster_group_m=8,
+                blocks_per_sm=tile[6],
+                dependent_launch=int(clusters),
+            )
+            deep = _deepest(config, problem, device)
+            if deep and (split_k == 1 or problem.k >= 3 * split_k * config.block_k):
+                yield _Choice(_cost(deep, problem, device), deep)
+
+
+def _cost(config: MmaConfig, problem: Problem, device: Device) -> float:
+    """Cycles until the last block ends."""
+    columns = config.block_m // 8 // config.warps_m
+    products = config.block_m // 8 * (config.block_n // 16) * (config.block_k // 16)
+    decode = 1 + _DECODE + _DECODE_COLUMNS / columns
+    read = config.block_n * config.block_k * problem.quant.weight.dtype.bits / 8 / _READ
+    shallow = 1 + _SHALLOW / (config.num_stages - 1)
+    stage = max(products * _PRODUCT * decode, read) * shallow + _STAGE
+    tiles = -(-problem.m // config.block_m) * -(-problem.n // config.block_n)
+    room = (device.sm_count or 1) * config.blocks_per_sm
+    if config.cluster and config.split_k > 2:
+        room = max(1, int(room * _LARGE_CLUSTERS))
+    waves = -(-tiles * config.split_k // room)
+    stages = -((-problem.k // config.block_k) // config.split_k)
+    whole = waves * (stages * stage * config.blocks_per_sm + _BLOCK)
+    if config.split_k > 1:
+        whole += _MEET if config.cluster else _ADD
+    return whole
+
+
+def _deepest(config: MmaConfig, problem: Problem, device: Device) -> MmaConfig | None:
+    """`config` with as many stages as its blocks find room for."""
+    for stages in range(_MOST_STAGES, 1, -1):
+        deep = replace(config, num_stages=stages)
+        smem = mma_smem_bytes(deep, problem)
+        if smem <= smem_per_block(device) and blocks_fit(
+            device, deep.blocks_per_sm, deep.warps * 32, smem
+        ):
+            return deep
+    return None
