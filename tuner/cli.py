@@ -26,7 +26,7 @@ from humming.settings import database_url, tables_dir
 from humming.spec.device import Device
 from humming.version import __version__, require_alone
 from search_spaces.load import describe, load_spaces, validate
-from tuner import advice, inspecting
+from tuner import advice, inspecting, reproducing, verifying, warming
 from tuner.budget import Budget, parse_duration, process_age_s
 from tuner.doctor import examine, print_report
 from tuner.doctor import to_json as findings_to_json
@@ -191,6 +191,88 @@ def advise(
         _print_json(advice.to_json(result))
     else:
         advice.print_advice(result, _console())
+
+
+@app.command()
+def warm(
+    model: Model = None,
+    tp: Tp = 1,
+    device: DeviceName = "auto",
+    db: Database = None,
+    format: Format = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compile ahead every kernel that a model's layers will ask for here, tuned or not.
+
+    Exit code 0 where all compiled, else 1.
+    """
+    if model is None:
+        raise UsageError(
+            "--model must name a config.json or a folder that holds one; see humming-tune warm "
+            "--help"
+        )
+    result = warming.warm(Path(model), _device(device), tp, format, db)
+    if as_json:
+        _print_json(warming.to_json(result))
+    else:
+        warming.print_warmed(result, _console())
+    if result.failed:
+        raise SystemExit(1)
+
+
+@app.command()
+def verify(
+    device: DeviceName = "auto",
+    db: Database = None,
+    budget: Annotated[str, typer.Option("--budget", help="Time in all, such as 2m.")] = "2m",
+    sample: Annotated[int, typer.Option("--sample", help="How many served configs.")] = 12,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a sample of what serves against the heuristic anew; demote what is slower or wrong."""
+    if sample < 1:
+        raise UsageError(f"`--sample >= 1` must hold, but got {sample}; write --sample 12")
+    deadline = Budget(parse_duration(budget), process_age_s())
+    watch = Watch(Console(stderr=True, soft_wrap=True), quiet=as_json)
+    with _interruptible(), open_store(database_url(db), create=False) as store:
+        found = verifying.verify(_device(device), store, tables_dir(db), deadline, watch, sample)
+    if as_json:
+        _print_json(verifying.to_json(found))
+    else:
+        verifying.print_verified(found, _console())
+
+
+@app.command()
+def repro(
+    record: Annotated[
+        str | None, typer.Argument(help="The id of a trial or promotion, or its beginning.")
+    ] = None,
+    db: Database = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File for the script; else it is printed.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a script that compiles, checks and times the kernel of one record, without a database."""
+    if record is None:
+        raise UsageError(
+            "repro takes the id of a record, but got none; see humming-tune repro --help"
+        )
+    with open_store(database_url(db), write=False) as store:
+        script, notes = reproducing.repro(store, record)
+    if out is not None:
+        try:
+            out.write_text(script, "utf-8")
+        except OSError as error:
+            raise UsageError(
+                f"--out must be a file that can be written, but got '{out}' ({error.strerror})"
+            ) from None
+    if as_json:
+        shown = {"out": str(out)} if out else {"script": script}
+        _print_json({**shown, "notes": notes})
+        return
+    for note in notes:
+        sys.stderr.write(f"note: {note}\n")
+    _say(f"wrote {out}" if out else script)
 
 
 @app.command()
