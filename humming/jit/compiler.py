@@ -1,7 +1,9 @@
-"""The system's C++ compiler: find it, run it once on one source. Keys and caching are cache.py."""
+"""The C++ compiler, the system's or PyPI's: find it, run it once on one source. Keys and caching
+are cache.py."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import shutil
@@ -28,6 +30,12 @@ BASE_FLAGS = (
 """Flags of every compilation. Never -march=native: a kernel may run only what its code path
 names."""
 
+_ZIG_FLAGS = ("-mcpu=baseline", "-fno-sanitize=undefined")
+"""Zig compiles for the very CPU that it runs on unless told otherwise."""
+_ZIG_LINK_FLAGS = ("-shared", "-nostdlib")
+"""Kernels need no run-time library of C++, which Zig would compile first, for a minute; what they
+need of the C library, the process has."""
+
 _WRAPPERS = ("ccache", "sccache", "distcc")
 _STDERR_LINES = 12
 _ERROR_LINES = 4
@@ -35,16 +43,18 @@ _ERROR_LINES = 4
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler: `name` is "g++" or "clang++", `version` the first line that it prints about
-    itself."""
+    """A C++ compiler: `name` is "g++", "clang++" or "zig c++", `version` the first line that it
+    prints about itself, and `arguments` what makes `path` a C++ compiler."""
 
     path: str
     name: str
     version: str
+    arguments: tuple[str, ...] = ()
 
 
 def find_compiler() -> Compiler:
-    """HUMMING_CXX, CXX, c++, g++ or clang++: the first that is there and runs.
+    """HUMMING_CXX, CXX, c++, g++, clang++, or the PyPI package ziglang: the first that is there and
+    runs. HUMMING_CXX may say "zig c++" for the package too.
 
     Raises CompilerNotFoundError where none is, or where HUMMING_CXX names one that does not run.
     """
@@ -57,11 +67,14 @@ def find_compiler() -> Compiler:
                 f"install it or unset HUMMING_CXX"
             )
         return compiler
-    for command in (os.environ.get("CXX"), "c++", "g++", "clang++"):
+    for command in (os.environ.get("CXX"), "c++", "g++", "clang++", "zig c++"):
         compiler = _described(command) if command else None
         if compiler:
             return compiler
-    raise CompilerNotFoundError("no C++ compiler found; install g++ or clang++, or set HUMMING_CXX")
+    raise CompilerNotFoundError(
+        "no C++ compiler found; install g++ or clang++, or the PyPI package ziglang (the extra "
+        "'zig'), or set HUMMING_CXX"
+    )
 
 
 def compile_source(source: KernelSource, compiler: Compiler, timeout_s: float = 60) -> bytes:
@@ -79,12 +92,24 @@ def compile_source(source: KernelSource, compiler: Compiler, timeout_s: float = 
 def _compiled_in_a_folder(source: KernelSource, compiler: Compiler, timeout_s: float) -> bytes:
     with tempfile.TemporaryDirectory(prefix="humming-") as folder:
         (Path(folder) / "kernel.cpp").write_text(source.text)
-        command = [compiler.path, *BASE_FLAGS, *source.flags, "-I", str(INCLUDE_DIR)]
-        run_compiler([*command, "-o", "kernel.so", "kernel.cpp"], folder, timeout_s)
+        for command in _commands(source, compiler):
+            run_compiler([compiler.path, *compiler.arguments, *command], folder, timeout_s)
         library = Path(folder) / "kernel.so"
         if not library.is_file():
             raise CompileError(f"{compiler.path} reported success but wrote no library")
         return library.read_bytes()
+
+
+def _commands(source: KernelSource, compiler: Compiler) -> list[list[str]]:
+    """What the compiler is called with to make kernel.so of kernel.cpp."""
+    include = ["-I", str(INCLUDE_DIR)]
+    if compiler.name != "zig c++":
+        return [[*BASE_FLAGS, *source.flags, *include, "-o", "kernel.so", "kernel.cpp"]]
+    flags = [*(flag for flag in BASE_FLAGS if flag not in _ZIG_LINK_FLAGS), *_ZIG_FLAGS]
+    return [
+        [*flags, *source.flags, *include, "-c", "-o", "kernel.o", "kernel.cpp"],
+        [_ZIG_FLAGS[0], *_ZIG_LINK_FLAGS, "-o", "kernel.so", "kernel.o"],
+    ]
 
 
 def _described(command: str) -> Compiler | None:
@@ -92,24 +117,41 @@ def _described(command: str) -> Compiler | None:
         words = [w for w in shlex.split(command) if Path(w).name not in _WRAPPERS]
     except ValueError:
         return None
+    is_zig = bool(words) and Path(words[0]).name == "zig"
     path = shutil.which(words[0]) if words else None
+    if path is None and is_zig:
+        path = _packaged_zig()
     if path is None:
         return None
-    return _version_of(path, Path(path).stat().st_mtime_ns)
+    return _version_of(path, ("c++",) if is_zig else (), Path(path).stat().st_mtime_ns)
+
+
+def _packaged_zig() -> str | None:
+    """The program of the PyPI package ziglang."""
+    found = importlib.util.find_spec("ziglang")
+    folders = [] if found is None else found.submodule_search_locations or []
+    programs = [Path(folder) / "zig" for folder in folders]
+    return next((str(program) for program in programs if program.is_file()), None)
 
 
 @lru_cache(maxsize=16)
-def _version_of(path: str, _mtime_ns: int) -> Compiler | None:
+def _version_of(path: str, arguments: tuple[str, ...], _mtime_ns: int) -> Compiler | None:
     try:
         done = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=20, env=_environment()
+            [path, *arguments, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            env=_environment(),
         )
     except (OSError, subprocess.SubprocessError):
         return None
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
         return None
-    return Compiler(path, "clang++" if "clang" in done.stdout.lower() else "g++", lines[0].strip())
+    name = "clang++" if "clang" in done.stdout.lower() else "g++"
+    name = " ".join(("zig", *arguments)) if arguments else name
+    return Compiler(path, name, lines[0].strip(), arguments)
 
 
 def run_compiler(command: list[str], folder: str, timeout_s: float, name: str | None = None) -> str:

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+import ctypes
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from humming.errors import CompileError, CompilerNotFoundError
+from humming.jit import compiler as compiler_module
+from humming.jit import load as load_module
+from humming.jit.cache import compiled, compiled_source
 from humming.jit.compiler import Compiler, compile_source, find_compiler
-from humming.jit.source import KernelSource
+from humming.jit.detect import cpu_device
+from humming.jit.load import LoadedKernel, open_library
+from humming.jit.source import KernelSource, pool_source
+from humming.quantize import pack, quantize
+from humming.reference import error_bound, matmul_float64
+from humming.spec.config import CpuConfig
+from humming.spec.device import CODE_PATH_FLAGS
+from humming.spec.legality import takes
+from humming.spec.problem import Problem
 
 SOURCE = KernelSource("cpu", 'extern "C" int answer() { return 42; }\n')
+FAKE_ZIG = """#!/bin/sh
+if [ "$2" = --version ]; then echo clang version 99; else echo "$@" >> kernel.so; fi
+"""
+
+
+def code_paths_here() -> list[str]:
+    device, problem = cpu_device(), Problem("int4g128", 33, 100, 3)
+    return [path for path in CODE_PATH_FLAGS if device.supports(path) and takes(path, problem)]
 
 
 def script(folder: Path, body: str) -> Compiler:
@@ -47,12 +68,53 @@ def test_a_compiler_named_by_hand_must_run(monkeypatch, tmp_path):
             find_compiler()
 
 
-def test_no_compiler_at_all(monkeypatch, tmp_path):
+def no_compiler_of_the_system(monkeypatch, tmp_path):
     for name in ("HUMMING_CXX", "CXX"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(CompilerNotFoundError, match=r"install g\+\+ or clang\+\+"):
+
+
+def test_no_compiler_at_all(monkeypatch, tmp_path):
+    no_compiler_of_the_system(monkeypatch, tmp_path)
+    monkeypatch.setattr(compiler_module, "_packaged_zig", lambda: None)
+    with pytest.raises(CompilerNotFoundError, match=r"install g\+\+ or clang\+\+.*ziglang"):
         find_compiler()
+
+
+def test_the_package_ziglang_serves_where_the_system_has_no_compiler(monkeypatch, tmp_path):
+    zig = tmp_path / "package" / "zig"
+    zig.parent.mkdir()
+    zig.write_text(FAKE_ZIG)
+    zig.chmod(0o755)
+    no_compiler_of_the_system(monkeypatch, tmp_path)
+    monkeypatch.setattr(compiler_module, "_packaged_zig", lambda: str(zig))
+    compiler = find_compiler()
+    assert compiler == Compiler(str(zig), "zig c++", "clang version 99", ("c++",))
+    monkeypatch.setenv("HUMMING_CXX", "zig c++")
+    assert find_compiler() == compiler
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    compile_, link = compile_source(SOURCE, compiler).decode().splitlines()
+    assert compile_.startswith("c++ -O3 ") and "-shared" not in compile_
+    assert "-mcpu=baseline" in compile_ and "-mcpu=baseline" in link
+
+
+@pytest.mark.skipif(not compiler_module._packaged_zig(), reason="ziglang is not installed")
+@pytest.mark.parametrize("code_path", code_paths_here())
+def test_ziglang_compiles_kernels_that_are_right(monkeypatch, tmp_path, code_path):
+    monkeypatch.setenv("HUMMING_CXX", "zig c++")
+    monkeypatch.setenv("HUMMING_CACHE", str(tmp_path / "cache"))
+    device, problem = cpu_device(), Problem("int4g128", 33, 100, 3)
+    config = CpuConfig("stream", code_path, 2, 32, 128, 1, 1024, 1)
+    made = compiled(config, problem, device)
+    assert made.compile_s > 0
+    pool = ctypes.CDLL(str(compiled_source(pool_source(), device.arch).path))
+    address = ctypes.cast(pool.humming_parallel_for, ctypes.c_void_p).value
+    monkeypatch.setattr(load_module, "parallel_for_address", lambda: address)
+    q, x = quantize(torch.randn(33, 100)), torch.randn(3, 100).bfloat16()
+    out = torch.empty(3, 33, dtype=torch.bfloat16)
+    LoadedKernel(made, open_library(made)).launch(x, pack(q), None, out, threads=2)
+    error = (out.double() - matmul_float64(x, q)).abs()
+    assert bool((error <= error_bound(x, q, out.dtype)).all())
 
 
 def test_a_source_with_a_mistake_shows_the_compilers_words():
