@@ -103,7 +103,7 @@ class MmaKernel(CudaKernel):
             cluster=config.split_k if config.cluster else 1,
             dependent=bool(config.dependent_launch) and launched_before(packed.codes),
         )
-        if sums is not None:
+        if self._through_memory:
             self._adders[x.device.index].launch(
                 (-(-m * -(-n // _ADD_OUTPUTS) // _ADD_THREADS), 1),
                 _ADD_THREADS,

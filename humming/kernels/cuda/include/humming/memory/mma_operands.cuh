@@ -3,8 +3,8 @@
 // Run by fetch, put: every thread of a block, its own chunks; fragments: a whole converged warp.
 // Reads -> writes: x [m, k], packed codes, scales and zero points -> shared memory -> registers.
 // Source: chunks of x are swizzled by the row, so that neither copies nor ldmatrix meet bank
-//   conflicts. What lies past m or n is not copied: it reaches no output. What lies past k meets an
-//   x of zero, and scales that are read twice. Before sm_80 a stage is held in registers between
+//   conflicts. What lies past m or n is not copied: it reaches no output. What lies past k is
+//   zero, but for scales, which are read twice. Before sm_80 a stage is held in registers between
 //   fetch and put.
 #pragma once
 #include "humming/memory/code_words.cuh"
@@ -116,7 +116,12 @@ struct MmaOperands {
     for (int i = 0; i < codes_each; ++i) {
       const u32 target = base + Plan::codes + (thread + i * threads) * 16;
 #if __CUDA_ARCH__ >= 800
-      ptx::cp_async_streamed_if(wanted && codes_here(i), target, codes_source(i));
+      if constexpr (k_padded) {
+        ptx::cp_async_streamed_if(wanted && codes_here(i), target, codes_source(i));
+      } else {
+        ptx::cp_async_16_if(wanted && codes_here(i), target, codes_source(i),
+                            codes_inside(i) ? 16 : 0);
+      }
 #else
       if (wanted && codes_here(i)) ptx::store_shared_words4(target, held_codes[i]);
 #endif
@@ -160,7 +165,8 @@ struct MmaOperands {
         held_x[i] = part_of_row(x + i * x_step_bytes, min(max(x_columns_left, 0), 8));
 #pragma unroll
     for (int i = 0; i < codes_each; ++i)
-      if (codes_here(i)) held_codes[i] = ptx::load_global_streamed(codes_source(i));
+      if (codes_here(i))
+        held_codes[i] = codes_inside(i) ? ptx::load_global_streamed(codes_source(i)) : Words4{};
 #pragma unroll
     for (int i = 0; i < groups_each; ++i)
       if (groups_here(i)) held_groups[i] = ptx::load_global_words4(groups_source(i));
@@ -201,12 +207,16 @@ struct MmaOperands {
     return line + (thread % 8 ^ row % 8) * 16;
   }
 
-  // Chunk i of this thread: in a run of k tiles of one row tile.
+  // Chunk i of this thread: in a run of k tiles of one row tile. Codes past k are zero, as others
+  // may be no numbers.
   __device__ __forceinline__ bool codes_here(int i) const {
     const int chunk = thread + i * threads;
-    const bool inside = k_padded || chunk % run_chunks / (Plan::tile_bytes / 16) < k_tiles_left;
     return (Plan::codes_chunks % threads == 0 || chunk < Plan::codes_chunks) &&
-           chunk / run_chunks < tiles_left && inside;
+           chunk / run_chunks < tiles_left;
+  }
+  __device__ __forceinline__ bool codes_inside(int i) const {
+    const int chunk = thread + i * threads;
+    return k_padded || chunk % run_chunks / (Plan::tile_bytes / 16) < k_tiles_left;
   }
   __device__ __forceinline__ const char* codes_source(int i) const {
     const int chunk = thread + i * threads;
