@@ -228,7 +228,7 @@ def verify(
     sample: Annotated[int, typer.Option("--sample", help="How many served configs.")] = 12,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a sample of what serves against the heuristic anew; demote what is slower or wrong."""
+    """Measure a sample of what serves against the heuristic; demote what is slower or wrong."""
     if sample < 1:
         raise UsageError(f"`--sample >= 1` must hold, but got {sample}; write --sample 12")
     deadline = Budget(parse_duration(budget), process_age_s())
@@ -252,7 +252,7 @@ def repro(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a script that compiles, checks and times the kernel of one record, without a database."""
+    """Write a script that compiles, checks and times the kernel of one record by itself."""
     if record is None:
         raise UsageError(
             "repro takes the id of a record, but got none; see humming-tune repro --help"

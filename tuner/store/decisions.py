@@ -142,6 +142,11 @@ def read_winners(connection: Connection, identity: Identity | None) -> list[Winn
     return [winner for winner in latest.values() if winner is not None]
 
 
+def find(connection: Connection, prefix: str) -> list[tuple[Winner, Identity]]:
+    """Serving winners whose id begins with `prefix`."""
+    return [(w, w.identity) for w in read_winners(connection, None) if w.id.startswith(prefix)]
+
+
 def lease(
     connection: Connection, identity: Identity, problem: Problem, seconds: float, holder: str
 ) -> Lease | None:

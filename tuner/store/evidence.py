@@ -160,6 +160,31 @@ def read_measurements(
     return found
 
 
+def find(connection: Connection, prefix: str) -> list[tuple[Measurement, Identity]]:
+    """Trials whose id begins with `prefix`. What this version cannot read is left out."""
+    query = (
+        select(*rows.labelled(measurements, identities, devices, problems, configs))
+        .select_from(
+            measurements.join(identities, measurements.c.identity_id == identities.c.id)
+            .join(devices, identities.c.device_id == devices.c.id)
+            .join(problems, measurements.c.problem_id == problems.c.id)
+            .outerjoin(configs, measurements.c.config_id == configs.c.id)
+        )
+        .where(measurements.c.id.startswith(prefix, autoescape=True))
+        .order_by(measurements.c.id)
+    )
+    found: list[tuple[Measurement, Identity]] = []
+    for row in connection.execute(query):
+        values = rows.part(row, measurements)
+        problem = rows.problem_of(rows.part(row, problems))
+        config = rows.config_of(rows.part(row, configs)) if values["config_id"] else None
+        device = rows.device_of(rows.part(row, devices))
+        if problem is not None and (config is None) == (values["config_id"] is None):
+            identity = rows.identity_of(rows.part(row, identities), device)
+            found.append((measurement_of(values, problem, config), identity))
+    return found
+
+
 def suspects(connection: Connection, identity: Identity) -> dict[Pair, int]:
     """(problem_id, config_id) -> attempts, for launches of this identity that never came back."""
     return _orphans(connection, [identity.id])

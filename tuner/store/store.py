@@ -106,6 +106,12 @@ class Store:
             lambda c: evidence.read_measurements(c, identity, problem, outcome)
         )
 
+    def find(self, prefix: str) -> list[tuple[Measurement | Winner, Identity]]:
+        """Trials and promotions whose id begins with `prefix`, with what they are true of."""
+        return self._connections.read(
+            lambda c: [*evidence.find(c, prefix), *decisions.find(c, prefix)]
+        )
+
     def suspects(self, identity: Identity) -> dict[tuple[str, str], int]:
         """(problem_id, config_id) -> attempts, of launches that never came back as their process is
         gone.
