@@ -23,6 +23,7 @@ from humming.errors import CheckpointError
 Share = tuple[int, int]
 """A tensor-parallel share: (rank, size)."""
 
+_CODES = (torch.float8_e4m3fn, torch.float8_e5m2, torch.uint8, torch.int8)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -54,12 +55,13 @@ class Checkpoint:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """All modules with a weight `[n, k]`: quantized ones first, then float ones."""
+        """All modules with a weight `[n, k]`: quantized ones first, then the others, which are
+        float ones, or codes that lack something: reading those says what."""
         quantized = set(self._quantized)
         plain = (name.removesuffix(".weight") for name in self.files.names if _is_weight(name))
         return (
             *self.quantized_names,
-            *(name for name in plain if name not in quantized and self._is_float(name)),
+            *(name for name in plain if name not in quantized and self._is_matrix(name)),
         )
 
     def __iter__(self) -> Iterator[CheckpointLayer]:
@@ -127,12 +129,15 @@ class Checkpoint:
             return self.reader.read(module)
         if not module.has("weight"):
             raise self._unknown(name)
+        if self.reader is not None and self.files.info(module.path("weight")).dtype in _CODES:
+            return self.reader.read(module)
         weight = module.tensor("weight", FLOATS, (None, None))
         return CheckpointLayer(name, weight, module.bias(weight.shape[0]), dtype=self.dtype)
 
-    def _is_float(self, name: str) -> bool:
+    def _is_matrix(self, name: str) -> bool:
         info = self.files.info(f"{name}.weight")
-        return len(info.shape) == 2 and info.dtype in FLOATS
+        kinds = FLOATS if self.reader is None else (*FLOATS, *_CODES)
+        return len(info.shape) == 2 and info.dtype in kinds
 
     def _unknown(self, name: str) -> CheckpointError:
         near = difflib.get_close_matches(name, self.names, 1, 0.5)

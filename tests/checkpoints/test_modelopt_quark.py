@@ -90,6 +90,51 @@ def test_a_factor_of_x_is_multiplied_into_the_weight(tmp_path: Path, ones: bool)
     assert torch.equal(found.dequantized(torch.float32), (weight * factors.double()).float())
 
 
+@pytest.mark.parametrize("model", ["llama4_text", "gpt_oss"])
+@pytest.mark.parametrize("kind", ["fp8", "nvfp4", "mxfp4"])
+def test_stacked_experts(tmp_path: Path, kind: str, model: str) -> None:
+    """[experts, k, n]: gate above up, but in turns in gpt-oss."""
+    experts, h, i = 3, 64, 32
+    tensors, expected = {}, {}
+    for stack, n, k in (("gate_up_proj", 2 * i, h), ("down_proj", h, i)):
+        name = f"{LAYER}.experts.{stack}"
+        if kind == "fp8":
+            whole, scale = fp8(experts * n, k).view(experts, n, k), scales(experts)
+            weight = whole.double() * scale.double()[:, None, None]
+            tensors[name] = whole.transpose(1, 2)
+            tensors[f"{name}_weight_scale"] = scale
+        else:
+            size = 16 if kind == "nvfp4" else 32
+            codes = random_codes(experts * n, k, 4)
+            fine = (scales(experts * n, k // size) * 100).to(torch.float8_e4m3fn)
+            if kind == "mxfp4":
+                fine = random_codes(experts * n, k // size, 5).to(torch.uint8) + 110
+            second = torch.tensor(0.25)
+            wide = fine.double() * 0.25 if kind == "nvfp4" else torch.exp2(fine.double() - 127)
+            weight = torch.cat([E2M1, -E2M1])[codes] * wide.repeat_interleave(size, 1)
+            weight = weight.view(experts, n, k)
+            tensors[name] = pairs(codes).view(experts, n, -1).transpose(1, 2)
+            tensors[f"{name}_weight_scale"] = fine.view(experts, n, -1).transpose(1, 2)
+            tensors |= {f"{name}_weight_scale_2": second} if kind == "nvfp4" else {}
+        bias = scales(experts, n)
+        tensors |= {f"{name}_bias": bias, f"{name}_input_scale": torch.tensor(0.5)}
+        in_turns = model == "gpt_oss"
+        for at, part in enumerate(("gate_proj", "up_proj") if stack[0] == "g" else ("down_proj",)):
+            half = slice(at, None, 2) if in_turns else slice(at * i, at * i + i)
+            rows = half if stack[0] == "g" else slice(None)
+            expected[part] = weight[:, rows], bias[:, rows]
+    config = {"quant_method": "modelopt", "quant_algo": {"fp8": "FP8"}.get(kind, kind.upper())}
+    folder = write_checkpoint(tmp_path, tensors, config, model_type=model)
+    checkpoint = humming.checkpoints.open(folder)
+    assert len(checkpoint.quantized_names) == 3 * experts
+    for part, (weight, bias) in expected.items():
+        for expert, found in enumerate(checkpoint.experts(f"{LAYER}.experts", part)):
+            assert torch.equal(found.dequantized(), weight[expert])
+            assert torch.equal(found.bias, bias[expert])
+            told = humming.checkpoints.open(folder, headers_only=True).layer(found.name)
+            assert (told.format, told.shape) == (found.format, found.shape)
+
+
 def test_mixed_precision(tmp_path: Path) -> None:
     weight = {"weight": fp8(N, K), "weight_scale": scales(), "input_scale": torch.tensor(2.0)}
     other = {"weight": fp8(N, K), "weight_scale": scales(N)}
@@ -131,6 +176,7 @@ NVFP4 = {"weight": torch.ones(N, K // 2, dtype=torch.uint8),
         ({"weight": fp8(N, K), "weight_scale": scales(3)}, "one a block of 128"),
         ({"weight": fp8(N, K), "weight_scale": torch.full((N, 20), 255).to(torch.uint8)}, "255"),
         ({"weight": fp8(N, K).view(torch.int16), "weight_scale": scales()}, "but is int16"),
+        ({"weight": fp8(N, K)}, "must hold a tensor .*weight_scale`, but has none"),
     ],
 )
 def test_what_modelopt_files_lack(tmp_path: Path, tensors: Any, sentence: str) -> None:

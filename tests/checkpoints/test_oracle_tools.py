@@ -114,6 +114,22 @@ def test_modelopt(tmp_path: Path, scheme: str) -> None:
     assert len(formats) == 7
 
 
+@pytest.mark.parametrize("kind", ["Llama4", "GptOss"])
+@pytest.mark.parametrize("scheme", ["FP8_DEFAULT_CFG", "NVFP4_DEFAULT_CFG"])
+def test_experts_of_modelopt(tmp_path: Path, scheme: str, kind: str) -> None:
+    pytest.importorskip("modelopt")
+    from tests.checkpoints.libraries.by_models import experts_by_modelopt
+
+    made = experts_by_modelopt(tmp_path / "made", scheme, kind)
+    model = {"Llama4": "llama4_text", "GptOss": "gpt_oss"}[kind]
+    folder = write_checkpoint(tmp_path, made.tensors, made.quantization, model_type=model)
+    checkpoint = humming.checkpoints.open(folder)
+    assert set(made.expected) <= set(checkpoint.quantized_names) and len(made.expected) == 12
+    for name, expected in made.expected.items():
+        ours = checkpoint.layer(name).dequantized(expected.dtype)
+        assert bool(((ours - expected).abs() <= 2.0**-23 * expected.abs()).all()), name
+
+
 @pytest.mark.parametrize("pack", ["reorder", "order"])
 @pytest.mark.parametrize("scheme", QUARK)
 def test_quark(tmp_path: Path, scheme: str, pack: str) -> None:

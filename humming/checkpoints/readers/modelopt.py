@@ -31,6 +31,8 @@ from humming.checkpoints.config.names import path_names
 from humming.checkpoints.config.source import Source
 from humming.checkpoints.layer import CheckpointLayer
 from humming.checkpoints.packing import signed
+from humming.checkpoints.readers import modelopt_experts
+from humming.checkpoints.readers.modelopt_experts import ExpertPart
 from humming.checkpoints.registry import Reader
 from humming.checkpoints.scopes import CHANNEL, FP8_NAMES, TENSOR, Scope, fp8_weight, signed_weight
 from humming.checkpoints.small_floats import mx_weight, nvfp4_weight, one_number
@@ -59,21 +61,22 @@ _FUSED = "x is multiplied by pre_quant_scale first, which no format holds"
 
 
 def modules(files: TensorFiles, source: Source) -> Iterable[str]:  # noqa: ARG001
-    """Modules with scales beside a weight."""
+    """Modules with scales beside a weight, and experts of a stack."""
     ends = tuple(f".{name}" for name in SCALES)
     found = (name.rpartition(".")[0] for name in files.names if name.endswith(ends))
-    return dict.fromkeys(name for name in found if f"{name}.weight" in files)
+    single = (name for name in found if f"{name}.weight" in files)
+    return dict.fromkeys((*single, *modelopt_experts.modules(files)))
 
 
 def read(module: StoredModule) -> CheckpointLayer:
     """One layer of a ModelOpt checkpoint."""
+    part = ExpertPart.of(module)
+    if part is not None:
+        return _expert(module, part)
     weight = read_weight(module)
     n, k = weight.shape
-    activation = _activation(module)
-    scale = None
-    if activation is not None and activation.endswith(("t", "nvfp4")):
-        scale = one_number(module, "input_scale") if module.has("input_scale") else None
-        activation = activation if scale is not None or activation == "nvfp4" else activation[:-1]
+    stored = one_number(module, "input_scale") if module.has("input_scale") else None
+    activation, scale = _activation(module, stored)
     layer = CheckpointLayer(
         module.name, weight, module.bias(n), activation, scale, dtype=module.dtype
     )
@@ -152,10 +155,23 @@ def _folded(layer: CheckpointLayer, factors: torch.Tensor) -> CheckpointLayer:
     return CheckpointLayer(layer.name, floats, layer.bias, dtype=layer.dtype, note=_FUSED)
 
 
-def _activation(module: StoredModule) -> str | None:
-    algorithm = _algorithm(module).upper()
-    found = _ACTIVATIONS.get(algorithm)
-    return "int8" if found == "int8t" and not module.has("input_scale") else found
+def _expert(module: StoredModule, part: ExpertPart) -> CheckpointLayer:
+    """One expert's gate, up or down of a stack."""
+    weight = modelopt_experts.read_weight(module, part)
+    stored = part.number("_input_scale") if part.has("_input_scale") else None
+    activation, scale = _activation(module, stored)
+    bias = modelopt_experts.bias(part)
+    return CheckpointLayer(module.name, weight, bias, activation, scale, dtype=module.dtype)
+
+
+def _activation(
+    module: StoredModule, stored: torch.Tensor | None
+) -> tuple[str | None, torch.Tensor | None]:
+    """How x is quantized, and the `stored` scale where that is static."""
+    found = _ACTIVATIONS.get(_algorithm(module).upper())
+    if found is None or not found.endswith(("t", "nvfp4")):
+        return found, None
+    return (found[:-1] if found.endswith("t") and stored is None else found), stored
 
 
 def _algorithm(module: StoredModule) -> str:
