@@ -2,6 +2,7 @@
 
 from humming.quantize.layout import PackedWeight, pack, unpack
 from humming.quantize.quantizers import quantize
+from humming.quantize.slicing import concat_rows
 from humming.quantize.tensor import QuantizedTensor
 
-__all__ = ["PackedWeight", "QuantizedTensor", "pack", "quantize", "unpack"]
+__all__ = ["PackedWeight", "QuantizedTensor", "concat_rows", "pack", "quantize", "unpack"]

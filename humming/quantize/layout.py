@@ -165,11 +165,24 @@ def _pack_groups(
 ) -> torch.Tensor:
     """Scales or zero points [n, groups] of the format, repeated for the groups of the layout."""
     groups, repeats = packed_groups(layout, weight, k), _repeats(layout, weight, k)
+    if groups == 0:
+        return per_row.new_empty(_MAPS[layout].scales_shape(len(per_row), 0), dtype=dtype)
     wide = per_row.to(dtype)
+    if per_row.dtype in _EIGHT_BITS and dtype == torch.float16 and not wide.is_meta:
+        _check_range_of_fp16(wide)
     if repeats > 1:
         wide = wide.repeat_interleave(repeats, dim=1)[:, :groups]
     packed: torch.Tensor = _MAPS[layout].pack_scales(wide, groups)
     return packed
+
+
+def _check_range_of_fp16(scales: torch.Tensor) -> None:
+    """Powers of two may be out of it, and a format that does not name them is not kept in bf16."""
+    if not bool((scales.isfinite() & (scales != 0)).all()):
+        raise LayoutError(
+            "scales must fit fp16, but some become zero or infinite; make the layer bf16, which "
+            "holds every power of two"
+        )
 
 
 def _unpack_groups(packed: torch.Tensor, p: PackedWeight, weight: TensorFormat) -> torch.Tensor:

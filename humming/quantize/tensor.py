@@ -3,6 +3,8 @@ elsewhere."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +23,7 @@ SCALE_DTYPES = {
     torch.float8_e8m0fnu: "e8m0",
 }
 """Types that scales may have, and their names."""
-_ROWS_AT_ONCE_ELEMENTS = 1 << 22
+_ROWS_AT_ONCE_ELEMENTS = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,16 +104,9 @@ class QuantizedTensor:
     def dequantize(self, dtype: torch.dtype = torch.float64) -> torch.Tensor:
         """`w[n, k]` in the order of input features, computed in float64, then rounded to
         `dtype`."""
-        n, k = self.shape
-        out = torch.empty((n, k), dtype=dtype, device=self.codes.device)
-        rows = max(1, _ROWS_AT_ONCE_ELEMENTS // k)
-        features = None if self.permutation is None else self.permutation.to(torch.int64)
-        for row in range(0, n, rows):
-            part = self._dequantized_rows(row, min(row + rows, n)).to(dtype)
-            if features is None:
-                out[row : row + rows] = part
-            else:
-                out[row : row + rows].index_copy_(1, features, part)
+        out = torch.empty(self.shape, dtype=dtype, device=self.codes.device)
+        for rows, values in self._parts():
+            out[rows] = values
         return out
 
     def error(self, w: torch.Tensor) -> float:
@@ -121,9 +116,12 @@ class QuantizedTensor:
                 f"`w.shape == (n, k)` must hold, but got {list(w.shape)} for {list(self.shape)}; "
                 "give the weight that was quantized"
             )
-        reference = w.detach().to(self.codes.device, torch.float64)
-        difference = float(torch.linalg.norm(self.dequantize() - reference))
-        return difference / float(torch.linalg.norm(reference)) if difference else 0.0
+        missed, size = 0.0, 0.0
+        for rows, values in self._parts():
+            wanted = w[rows].detach().to(values.device, torch.float64)
+            size += float(wanted.square().sum())
+            missed += float(wanted.sub_(values).square_().sum())
+        return math.sqrt(missed / size) if missed and size else math.inf if missed else 0.0
 
     def to(self, device: torch.device | str) -> QuantizedTensor:
         """The same tensor on `device`."""
@@ -165,6 +163,15 @@ class QuantizedTensor:
         from humming.quantize.numbers import check_numbers
 
         check_numbers(self)
+
+    def _parts(self) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Runs of rows with their float64 values, features in order."""
+        n, k = self.shape
+        step = max(1, _ROWS_AT_ONCE_ELEMENTS // k)
+        back = None if self.permutation is None else torch.argsort(self.permutation)
+        for row in range(0, n, step):
+            values = self._dequantized_rows(row, min(row + step, n))
+            yield slice(row, row + step), values if back is None else values[:, back]
 
     def _dequantized_rows(self, start: int, end: int) -> torch.Tensor:
         values = decode(self.codes[start:end], self.weight_format.dtype, torch.float64)

@@ -10,6 +10,7 @@ from humming.errors import LegalityError
 from humming.spec.canonical import content_hash
 from humming.spec.dtypes import FLOAT_ACTIVATIONS, dtype
 from humming.spec.formats import QuantFormat
+from humming.spec.layouts import row_scaled
 
 M_END = 2**31
 """Tuned intervals of m lie in [0, M_END)."""
@@ -71,14 +72,18 @@ class Problem:
 
     @property
     def least_bytes(self) -> int:
-        """Bytes that one call of a dense problem must move: codes and scales once (fp32 in a CPU's
-        layout, else 16 bits), x and out once."""
+        """Bytes that one call of a dense problem must move: codes, scales and zero points once
+        (fp32 in a CPU's layout, else 16 bits; fp32 a row), x, its order and out once."""
         weight = self.quant.weight
         scale_bytes = 4 if self.layout.startswith("cpu") else 2
-        stored = -(-self.k * weight.dtype.bits // 8) + scale_bytes * weight.groups(self.k)
+        groups = 0 if row_scaled(weight) else weight.groups(self.k)
+        stored = -(-self.k * weight.dtype.bits // 8)
+        stored += scale_bytes * groups * (2 if weight.zero_point else 1)
+        stored += 4 if row_scaled(weight) or weight.second_scale else 0
         x_bytes = self.k * dtype(self.activation_dtype).bits // 8
         out_bytes = self.n * dtype(self.output_dtype).bits // 8
-        return self.n * stored + self.m * (x_bytes + out_bytes)
+        order_bytes = 4 * self.k if self.act_order else 0
+        return self.n * stored + order_bytes + self.m * (x_bytes + out_bytes)
 
     def at(self, m: int) -> Problem:
         """The same layer at another number of tokens."""

@@ -46,5 +46,5 @@ def weight(n: int, k: int, seed: int) -> torch.Tensor:
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors are the same type, shape and bytes."""
-    as_bytes = [t.contiguous().view(torch.uint8) for t in (a, b)]
+    as_bytes = [t.clone(memory_format=torch.contiguous_format).view(torch.uint8) for t in (a, b)]
     return a.dtype == b.dtype and a.shape == b.shape and torch.equal(*as_bytes)
