@@ -10,6 +10,7 @@ import pytest
 from cuda_cases import CAPABILITIES, compile_cases, gpu, problem
 from mma_cases import PLAIN_MMA, mma_configs, mma_cover
 
+from humming.dispatch.heuristics_mma import mma_default
 from humming.jit.nvrtc import Cubin, compile_cubin, nvrtc_arch
 from humming.jit.source import render
 from humming.spec.legality import config_violations, problem_violations
@@ -46,6 +47,7 @@ def test_every_gpu_runs_the_plain_config(capability):
     assert not config_violations(PLAIN_MMA, problem("fp16"), gpu(capability))
 
 
+ROWS = (48, 64, 128, 256, 1024)
 FORMATS = (
     "int4",
     "uint4g128z",
@@ -88,3 +90,18 @@ def test_formats_that_would_round_twice_are_left_to_dequantize():
         (broken,) = problem_violations("mma", problem(activation, format=name), gpu((9, 0)))
         assert broken.rule == rule
         assert "dequantize" in broken.reason
+
+
+@pytest.mark.parametrize(
+    "capability",
+    [(8, 0), *(pytest.param(c, marks=pytest.mark.slow) for c in CAPABILITIES if c != (8, 0))],
+)
+def test_default_configs_spill_no_registers(capability):
+    device = gpu(capability)
+    shapes = [(8192, 8192), (6144, 4096), (28672, 4096), (4096, 14336), (8192, 1024), (640, 512)]
+    found = {mma_default(problem("fp16", n, k), device, m): None for n, k in shapes for m in ROWS}
+    cases = [(device, "fp16", config) for config in found if config]
+    assert cases
+    for case, cubin in zip(cases, compile_cases(cases), strict=True):
+        assert isinstance(cubin, Cubin), f"{case}: {cubin}"
+        assert cubin.spill_bytes == 0, f"{case}: {cubin.report}"
