@@ -96,7 +96,9 @@ def _skinny(problem: Problem, device: Device, block_m: int) -> Iterator[SkinnyCo
     can_group = capability == (9, 0) and warpgroup_takes(problem)
     warpgroup = can_group and block_m > 16
     tile = _tile(problem, device, block_m, warpgroup)
-    if can_group and block_m == 16 and (tile.groups < 16 or tile.waves > 1):
+    stored = problem.quant.weight.dtype
+    costly = not stored.is_integer or stored.bits > 4  # codes to decode beside the products
+    if can_group and block_m == 16 and (costly or tile.groups < 16 or tile.waves > 1):
         warpgroup, tile = True, _tile(problem, device, block_m, True)
     best = (_wgmma if warpgroup else _mma)(block_m, tile)
     if problem.quant.weight.dtype.name != "int4" or cuda_group_size(problem.quant.weight) != 128:
@@ -127,6 +129,8 @@ def _tile(problem: Problem, device: Device, block_m: int, warpgroup: bool) -> _T
         most = {1: 7, 8: 6, 16: 5, 24: 3, 32: 2}[block_m]
     if block_m > 16 and cuda_group_size(problem.quant.weight) == 64:
         most -= 1  # two shared products of x
+    if block_m <= 8 and cuda_group_size(problem.quant.weight) == 16:
+        most = 2  # small blocks hide the latency of so many scales
     most = min(most, row_tiles)
     stored = problem.quant.weight.dtype
     piece = _PIECES.get(stored.bits, _PIECE) if stored.is_integer else _FLOAT_PIECE
@@ -210,6 +214,8 @@ def _for_format(config: SkinnyConfig, problem: Problem) -> SkinnyConfig:
         return config
     if bits > 4:
         return replace(config, num_stages=min(stages, 3), stage_tiles=1)
+    if cuda_group_size(problem.quant.weight) == 16:
+        config = replace(config, warps=min(config.warps, 8))
     stage_tiles = 2 if config.tiles_n % 2 == 0 else 1
     return replace(config, num_stages=min(stages, 4), stage_tiles=stage_tiles)
 
