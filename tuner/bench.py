@@ -9,8 +9,8 @@ from collections.abc import Callable
 import torch
 
 from humming.errors import KernelLoadError, LaunchError, UsageError
-from humming.jit.cuda.kernel import CudaKernel
-from humming.jit.load import LoadedKernel, load
+from humming.jit.load import load
+from humming.plan import Kernel
 from humming.quantize.layout import PackedWeight
 from humming.spec.device import Device
 from tuner.conditions import Conditions, clean_rounds, monitor_for
@@ -115,7 +115,7 @@ class Bench:
         )
         return Raced(tuple(tuple(side) for side in rounds), tuple(beside))
 
-    def _verify(self, kernel: LoadedKernel | CudaKernel, block_m: int) -> float:
+    def _verify(self, kernel: Kernel, block_m: int) -> float:
         """The full size at its own m; every other m of the interval on a twin with the same tail of
         rows."""
         worst = check(self._launcher(kernel), self._case, self._problem.m, self._seed)
@@ -124,7 +124,7 @@ class Bench:
             worst = max(worst, check(self._launcher(kernel), self._twin, m, self._seed + m))
         return worst
 
-    def _launcher(self, kernel: LoadedKernel | CudaKernel) -> Launch:
+    def _launcher(self, kernel: Kernel) -> Launch:
         """Launches with a fresh workspace whose end is guarded."""
 
         def launch(
@@ -140,7 +140,7 @@ class Bench:
 
         return launch
 
-    def _calls(self, kernel: LoadedKernel | CudaKernel, m: int) -> list[Callable[[], object]]:
+    def _calls(self, kernel: Kernel, m: int) -> list[Callable[[], object]]:
         """One callable per weight set; the workspace is shared, as in serving."""
         size = self._workspace_bytes(kernel, m, self._problem.n)
         workspace = torch.empty(size, dtype=torch.uint8, device=self._where)
@@ -157,7 +157,7 @@ class Bench:
         rows = self._case.rows
         return rows[torch.arange(m, device=rows.device) % len(rows)].contiguous()
 
-    def _workspace_bytes(self, kernel: LoadedKernel | CudaKernel, m: int, n: int) -> int:
+    def _workspace_bytes(self, kernel: Kernel, m: int, n: int) -> int:
         return kernel.workspace_bytes(m, n, self._problem.k, self._threads)
 
     @property

@@ -18,6 +18,7 @@ from humming.jit.pool import parallel_for_address
 from humming.spec.device import CODE_PATH_FLAGS, Device
 
 if TYPE_CHECKING:
+    from humming.jit.blas import BlasKernel
     from humming.jit.cuda.kernel import CudaKernel
 
 TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -87,14 +88,9 @@ class LoadedKernel:
         fit, LaunchError where the kernel reports a failure.
         """
         n, k = packed.n, packed.k
-        if not (
-            _is_rows(x, self._x_dtype, k)
-            and _is_rows(out, self._out_dtype, n)
-            and x.shape[0] == out.shape[0]
-        ):
-            self._refuse(x, out, n, k)
+        check_operands(x, self._x_dtype, out, self._out_dtype, n, k)
         if bias is not None:
-            bias = _fp32_bias(bias, n)
+            bias = fp32_bias(bias, n)
         m = x.shape[0]
         if workspace is None:
             needed = self.workspace_bytes(m, n, k, threads)
@@ -171,25 +167,12 @@ class LoadedKernel:
 
         return launch
 
-    def _refuse(self, x: torch.Tensor, out: torch.Tensor, n: int, k: int) -> None:
-        if not (x.is_cpu and out.is_cpu):
-            raise LayoutError(f"x and out must be on the CPU, but got {x.device} and {out.device}")
-        if not _is_rows(x, self._x_dtype, k):
-            raise LayoutError(
-                f"x must be {self._x_dtype} [m, {k}] with contiguous rows, but got {x.dtype} "
-                f"{list(x.shape)} with strides {list(x.stride())}"
-            )
-        raise LayoutError(
-            f"out must be {self._out_dtype} [{x.shape[0]}, {n}] with contiguous rows, but got "
-            f"{out.dtype} {list(out.shape)} with strides {list(out.stride())}"
-        )
 
-
-_LOADED: dict[str, LoadedKernel] = {}
+_LOADED: dict[str, LoadedKernel | BlasKernel] = {}
 _LOCK = threading.Lock()
 
 
-def load(compiled: CompiledKernel, device: Device) -> LoadedKernel | CudaKernel:
+def load(compiled: CompiledKernel, device: Device) -> LoadedKernel | BlasKernel | CudaKernel:
     """The kernel of `compiled` in this process, loaded once.
 
     Raises KernelLoadError where this CPU lacks a flag of the code path (checked before the library
@@ -204,8 +187,14 @@ def load(compiled: CompiledKernel, device: Device) -> LoadedKernel | CudaKernel:
         if compiled.key not in _LOADED:
             if device.kind != "cpu":
                 raise KernelLoadError(f"a CPU kernel cannot be loaded for {device.kind}")
-            _LOADED[compiled.key] = LoadedKernel(compiled, open_library(compiled))
+            _LOADED[compiled.key] = _class_of(compiled)(compiled, open_library(compiled))
         return _LOADED[compiled.key]
+
+
+def _class_of(compiled: CompiledKernel) -> type[LoadedKernel] | type[BlasKernel]:
+    from humming.jit.blas import BlasKernel  # it builds on this module
+
+    return BlasKernel if compiled.source.family == BlasKernel.family else LoadedKernel
 
 
 def open_library(compiled: CompiledKernel) -> ctypes.CDLL:
@@ -222,6 +211,31 @@ def open_library(compiled: CompiledKernel) -> ctypes.CDLL:
         raise KernelLoadError(f"kernel {compiled.key} cannot be loaded: {error}") from error
 
 
+def check_operands(
+    x: torch.Tensor,
+    x_dtype: torch.dtype,
+    out: torch.Tensor,
+    out_dtype: torch.dtype,
+    n: int,
+    k: int,
+) -> None:
+    """Raises LayoutError unless x is `x_dtype` [m, k] and out is `out_dtype` [m, n], both on the
+    CPU with contiguous rows."""
+    if _is_rows(x, x_dtype, k) and _is_rows(out, out_dtype, n) and x.shape[0] == out.shape[0]:
+        return
+    if not (x.is_cpu and out.is_cpu):
+        raise LayoutError(f"x and out must be on the CPU, but got {x.device} and {out.device}")
+    if not _is_rows(x, x_dtype, k):
+        raise LayoutError(
+            f"x must be {x_dtype} [m, {k}] with contiguous rows, but got {x.dtype} "
+            f"{list(x.shape)} with strides {list(x.stride())}"
+        )
+    raise LayoutError(
+        f"out must be {out_dtype} [{x.shape[0]}, {n}] with contiguous rows, but got "
+        f"{out.dtype} {list(out.shape)} with strides {list(out.stride())}"
+    )
+
+
 def _is_rows(tensor: torch.Tensor, dtype: torch.dtype, columns: int) -> bool:
     """Whether `tensor` is `dtype` [any, columns] on the CPU with contiguous rows."""
     return (
@@ -233,7 +247,8 @@ def _is_rows(tensor: torch.Tensor, dtype: torch.dtype, columns: int) -> bool:
     )
 
 
-def _fp32_bias(bias: torch.Tensor, n: int) -> torch.Tensor:
+def fp32_bias(bias: torch.Tensor, n: int) -> torch.Tensor:
+    """`bias` as contiguous fp32 [n]. Raises LayoutError on another shape."""
     if bias.shape != (n,):
         raise LayoutError(f"bias must have shape [{n}], but got {list(bias.shape)}")
     if bias.dtype is torch.float32 and bias.is_contiguous():

@@ -15,7 +15,7 @@ import jinja2
 
 from humming.jit.cpu_types import cpu_picks
 from humming.spec.canonical import content_hash
-from humming.spec.config import CpuConfig, KernelConfig, config_to_dict
+from humming.spec.config import BlasConfig, CpuConfig, KernelConfig, config_to_dict
 from humming.spec.device import CODE_PATH_FLAGS
 from humming.spec.problem import Problem
 
@@ -46,7 +46,7 @@ def render(config: KernelConfig, problem: Problem) -> KernelSource:
 
     Problems that differ in shape alone share one source.
     """
-    if not isinstance(config, CpuConfig):
+    if not isinstance(config, (CpuConfig, BlasConfig)):
         from humming.jit.cuda.source import render_cuda  # it builds on this module
 
         return render_cuda(config, problem)
@@ -57,7 +57,8 @@ def render(config: KernelConfig, problem: Problem) -> KernelSource:
         "output_dtype": problem.output_dtype,
     }
     picks = cpu_picks(problem, config.code_path)
-    return _source("gemm.cpp.j2", config.code_path, static, **picks)
+    template = "dequantize.cpp.j2" if isinstance(config, BlasConfig) else "gemm.cpp.j2"
+    return _source(template, config.code_path, static, **picks)
 
 
 def pool_source() -> KernelSource:
@@ -84,7 +85,7 @@ def _source(
 ) -> KernelSource:
     text = _environment().get_template(template).render(**static, **picks)
     return KernelSource(
-        family="cpu",
+        family=static["family"],
         text=text,
         flags=tuple(_compiler_flag(flag) for flag in CODE_PATH_FLAGS[code_path]),
         headers=headers_of(text, INCLUDE_DIR),

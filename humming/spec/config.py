@@ -54,6 +54,24 @@ class CpuConfig:
 
 
 @dataclass(frozen=True)
+class BlasConfig:
+    """Tunables of the blas family on CPUs: weights to fp32 in a workspace, then torch's matmul.
+
+    code_path    a key of device.CODE_PATH_FLAGS whose values are fp32
+    panel_n      rows of w that are dequantized, then multiplied, at a time
+    """
+
+    family: ClassVar[str] = "blas"
+    block_m: ClassVar[int] = 16
+    """Not a knob: rows of a matmul's tile, near enough for where tails begin."""
+    code_path: str
+    panel_n: int
+
+    def __str__(self) -> str:
+        return f"blas {self.code_path} n{self.panel_n}"
+
+
+@dataclass(frozen=True)
 class SkinnyConfig:
     """Tunables of the skinny family: few rows of x, tensor cores, one stream of the weights.
 
@@ -214,10 +232,11 @@ class MmaConfig:
         return text
 
 
-KernelConfig = Union[CpuConfig, SkinnyConfig, DequantizeConfig, MmaConfig]  # noqa: UP007  (3.10 at run time)
+KernelConfig = Union[CpuConfig, BlasConfig, SkinnyConfig, DequantizeConfig, MmaConfig]  # noqa: UP007  (3.10 at run time)
 
 FAMILIES: dict[str, type[KernelConfig]] = {
     CpuConfig.family: CpuConfig,
+    BlasConfig.family: BlasConfig,
     SkinnyConfig.family: SkinnyConfig,
     DequantizeConfig.family: DequantizeConfig,
     MmaConfig.family: MmaConfig,

@@ -11,7 +11,7 @@ from humming.errors import LegalityError
 from humming.spec.config import FAMILIES, KernelConfig
 from humming.spec.device import Device
 from humming.spec.layouts import CPU_LAYOUT
-from humming.spec.legality import cpu, dequantize, mma, skinny
+from humming.spec.legality import blas, cpu, dequantize, mma, skinny
 from humming.spec.legality.cpu import (
     CPU_ACTIVATIONS,
     CPU_MAX_ACCUMULATORS,
@@ -39,7 +39,7 @@ __all__ = [
     "takes",
 ]
 
-RULES: tuple[Rule, ...] = (*cpu.RULES, *skinny.RULES, *dequantize.RULES, *mma.RULES)
+RULES: tuple[Rule, ...] = (*cpu.RULES, *blas.RULES, *skinny.RULES, *dequantize.RULES, *mma.RULES)
 
 _RULES_OF = {
     (family, scope): tuple(r for r in RULES if (r.family, r.scope) == (family, scope))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from humming.spec.device import CODE_PATH_FLAGS, Device
+from humming.spec.device import CODE_PATH_FLAGS
 from humming.spec.formats import TensorFormat
 from humming.spec.layouts import CPU_LAYOUT
 from humming.spec.legality.rule import Rule, config_rule, problem_rule
@@ -43,13 +43,31 @@ def multiplies_bytes(weight: TensorFormat) -> bool:
     return is_whole and weight.granularity != "block" and (weight.group_size or 8) % 8 == 0
 
 
-def _problem(
-    name: str,
-    holds: Callable[[Problem, Device], bool],
-    says: Callable[[Problem, Device], str],
-    static: bool = False,
-) -> Rule:
-    return problem_rule("cpu", name, holds, says, static)
+def problem_rules(family: str) -> tuple[Rule, ...]:
+    """What every family of CPUs asks of a problem."""
+    return (
+        problem_rule(
+            family,
+            f"{family}_device",
+            lambda p, d: d.kind == "cpu",
+            lambda p, d: f"family '{family}' needs a CPU, but got {d.kind} '{d.name}'",
+        ),
+        problem_rule(
+            family,
+            f"{family}_op",
+            lambda p, d: p.op == "dense",
+            lambda p, d: f"family '{family}' runs op 'dense', but got op '{p.op}'",
+        ),
+        problem_rule(
+            family,
+            f"{family}_layout",
+            lambda p, d: p.layout == CPU_LAYOUT,
+            lambda p, d: (
+                f"family '{family}' reads layout '{CPU_LAYOUT}', but got '{p.layout}'; repack the "
+                "layer"
+            ),
+        ),
+    )
 
 
 def _config(
@@ -59,17 +77,9 @@ def _config(
 
 
 RULES: tuple[Rule, ...] = (
-    _problem(
-        "cpu_device",
-        lambda p, d: d.kind == "cpu",
-        lambda p, d: f"family 'cpu' needs a CPU, but got {d.kind} '{d.name}'",
-    ),
-    _problem(
-        "cpu_op",
-        lambda p, d: p.op == "dense",
-        lambda p, d: f"family 'cpu' runs op 'dense', but got op '{p.op}'",
-    ),
-    _problem(
+    *problem_rules("cpu"),
+    problem_rule(
+        "cpu",
         "cpu_format",
         lambda p, d: p.quant.activation is None or p.quant.activation.name == "int8",
         lambda p, d: (
@@ -77,7 +87,8 @@ RULES: tuple[Rule, ...] = (
             f"'{p.format}'; use {p.quant.weight.name}"
         ),
     ),
-    _problem(
+    problem_rule(
+        "cpu",
         "cpu_int8_weights",
         lambda p, d: p.quant.activation is None or multiplies_bytes(p.quant.weight),
         lambda p, d: (
@@ -85,13 +96,6 @@ RULES: tuple[Rule, ...] = (
             f"got format '{p.format}'; use {p.quant.weight.name}"
         ),
         static=True,
-    ),
-    _problem(
-        "cpu_layout",
-        lambda p, d: p.layout == CPU_LAYOUT,
-        lambda p, d: (
-            f"family 'cpu' reads layout '{CPU_LAYOUT}', but got '{p.layout}'; repack the layer"
-        ),
     ),
     _config(
         "cpu_mainloop",
