@@ -39,7 +39,7 @@ def test_quantizing_what_was_quantized_changes_nothing(format, method, n, k, see
 def test_searched_clipping_is_never_worse_and_always_the_same(format, n, k, seed):
     w = weight(n, k, seed)
     plain, searched = quantize(w, format), quantize(w, format, "mse")
-    assert searched.error(w) <= plain.error(w) * (1 + 1e-6)
+    assert searched.error(w) <= plain.error(w) * (1 + 1e-6) + 1e-6  # of sums in fp32
     again = quantize(w, format, "mse")
     for name, tensor in searched.tensors.items():
         assert same_bits(tensor, again.tensors[name])
