@@ -222,17 +222,16 @@ def _check(format: str, layout: str) -> None:
 def _packed_dtype(q: QuantizedTensor, layout: str, activation: torch.dtype | None) -> torch.dtype:
     """The type that q's group scales and zero points get in `layout`."""
     _check(q.format, layout)
-    zeros = q.zero_points
-    free = zeros is not None and not zeros.is_floating_point() and zeros.dtype != torch.uint8
+    zeros, most = q.zero_points, min(1 << q.weight_format.dtype.bits, 255)
     if (
         zeros is not None
-        and free
+        and not zeros.is_floating_point()
         and not zeros.is_meta
-        and bool(((zeros < 0) | (zeros > 255)).any())
+        and bool(((zeros < 0) | (zeros > most)).any())
     ):
         raise LayoutError(
-            "`0 <= zero_points <= 255` must hold, but some are not; shift codes and zero points "
-            "alike"
+            f"`0 <= zero_points <= {most}` must hold for format '{q.format}', but some are not; "
+            "shift codes and zero points alike"
         )
     legal = LAYOUTS[layout].scale_dtypes
     name = SCALE_DTYPES[q.scales.dtype]
