@@ -151,6 +151,23 @@ def test_mixed_precision(tmp_path: Path) -> None:
     assert checkpoint.layer("lm_head").format == "fp16"
 
 
+def test_nvfp4_experts_beside_fp8(tmp_path: Path) -> None:
+    """A config of the method "fp8" whose `quantized_layers` names the experts' own format."""
+    codes, fine = random_codes(N, K, 4), (scales(N, K // 16) * 100).to(torch.float8_e4m3fn)
+    expert = {"weight": pairs(codes), "weight_scale": fine, "weight_scale_2": torch.tensor(0.5)}
+    block = {"weight": fp8(N, K), "weight_scale_inv": scales(1, 5)}
+    tensors = {**under("layers.0.ffn.experts.0.w1", expert), **under("layers.0.attn.wq", block)}
+    layers = {"layers.0.ffn.experts": {"quant_algo": "NVFP4", "group_size": 16}}
+    more = {"quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
+    config = {"quant_method": "fp8", "weight_block_size": [128, 128], **more}
+    checkpoint = open_(tmp_path, tensors, **config)
+    found = checkpoint.layer("layers.0.ffn.experts.0.w1")
+    wide = fine.double().repeat_interleave(16, 1) * 0.5
+    assert found.format == "nvfp4-nvfp4"
+    assert torch.equal(found.dequantized(), torch.cat([E2M1, -E2M1])[codes] * wide)
+    assert checkpoint.layer("layers.0.attn.wq").format == "fp8e4m3b128-fp8e4m3g128"
+
+
 def test_parts_of_different_scales_stay_exact_when_fused(tmp_path: Path) -> None:
     """Engines take the largest scale of all parts, and round codes anew."""
     parts = {name: {"weight": fp8(n, K), "weight_scale": torch.tensor(s)}

@@ -33,7 +33,7 @@ from humming.checkpoints.config.faults import fault
 from humming.checkpoints.config.source import Source
 from humming.checkpoints.layer import CheckpointLayer
 from humming.checkpoints.packing import from_bytes
-from humming.checkpoints.readers import fp8_experts
+from humming.checkpoints.readers import fp8_experts, modelopt
 from humming.checkpoints.registry import Reader
 from humming.checkpoints.scopes import CHANNEL, FP8_NAMES, TENSOR, Scope, fp8_weight
 from humming.checkpoints.small_floats import MX_BLOCK, e8m0
@@ -67,6 +67,8 @@ def read(module: StoredModule) -> CheckpointLayer:
     """One layer of an fp8 checkpoint."""
     if not module.has("weight"):
         return _read_expert(module)
+    if module.has("weight_scale_2"):  # experts in NVFP4 beside fp8, as ModelOpt mixes them
+        return modelopt.read(module)
     dtype = module.files.info(module.path("weight")).dtype
     if dtype in (torch.uint8, torch.int8):
         weight, activation = _fp4(module), None
@@ -216,5 +218,5 @@ READER = Reader(
     methods=("fp8", "fbgemm-fp8"),
     modules=modules,
     read=read,
-    formats=("fp8e4m3t", "fp8e4m3", "fp8e4m3b128", "fp8e5m2", "mxfp4"),
+    formats=("fp8e4m3t", "fp8e4m3", "fp8e4m3b128", "fp8e5m2", "mxfp4", "nvfp4"),
 )
