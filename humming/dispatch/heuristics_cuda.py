@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from humming.dispatch.heuristics_mma import M_STEPS, mma_default
+from humming.dispatch.heuristics_wgmma import wgmma_default
 from humming.spec.config import DequantizeConfig, KernelConfig, SkinnyConfig
 from humming.spec.device import Device
 from humming.spec.layouts import cuda_group_size
@@ -25,7 +26,9 @@ BLOCK_M_STEPS = ((0, 1), (2, 8), (9, 16), (17, 24), (25, 32), (33, 24), (49, 32)
 Two passes of skinny cost less than torch's matmul on 16-bit weights alone, before any dequantizing.
 """
 
-_STEPS = tuple(sorted({*(low for low, _ in BLOCK_M_STEPS), *M_STEPS}))
+_FEW_ROWS = 32  # of x, for which the family skinny is as good as wgmma
+_COUNTABLE_ROWS = 1 << 24  # of x, up to which wgmma counts its tiles whatever n is, near enough
+_STEPS = tuple(sorted({*(low for low, _ in BLOCK_M_STEPS), *M_STEPS, _COUNTABLE_ROWS}))
 _MOST_ROWS = {9: 384, 10: 192, 11: 192}  # by major compute capability
 
 _GROUP = 128
@@ -54,6 +57,10 @@ class _Tile:
 def heuristic(problem: Problem, device: Device) -> KernelConfig:
     """The default config of `problem` (its m counts) on the GPU `device`; see heuristics.py."""
     step, last = _step(problem.m)
+    if _FEW_ROWS < step < _COUNTABLE_ROWS and not problem_violations("wgmma", problem, device):
+        config = wgmma_default(problem.at(last), device, min(last, 2 * step - 2))
+        if config:
+            return config
     block_m = [rows for low, rows in BLOCK_M_STEPS if low <= step][-1]
     if block_m and not problem_violations("skinny", problem, device):
         for config in _skinny(problem, device, block_m):
@@ -127,8 +134,8 @@ def _tile(problem: Problem, device: Device, block_m: int, warpgroup: bool) -> _T
     most = 7 if warpgroup else {1: 8, 8: 14, 16: 10, 24: 6, 32: 4}[block_m]
     if (device.compute_capability or (0, 0)) < (8, 0):  # weights are held in registers too
         most = {1: 7, 8: 6, 16: 5, 24: 3, 32: 2}[block_m]
-    if block_m > 16 and cuda_group_size(problem.quant.weight) == 64:
-        most -= 1  # two shared products of x
+    if block_m > 16 and 0 < cuda_group_size(problem.quant.weight) < 128:
+        most -= 1  # sums of several groups, or shared products of x
     if block_m <= 8 and cuda_group_size(problem.quant.weight) == 16:
         most = 2  # small blocks hide the latency of so many scales
     most = min(most, row_tiles)
