@@ -29,11 +29,15 @@ def from_bytes(packed: torch.Tensor, bits: int, count: int) -> torch.Tensor:
         steps = range(0, 8, bits)
         codes = torch.stack([(packed >> step) & mask for step in steps], dim=2)
         return codes.view(rows, width * len(steps))[:, :count]
-    padded = torch.nn.functional.pad(packed, (0, -width % bits))
-    runs = padded.view(rows, -1, bits).to(torch.int64)  # eight codes in each run of `bits` bytes
-    joined = sum((runs[:, :, byte] << (8 * byte) for byte in range(1, bits)), runs[:, :, 0])
-    codes = torch.stack([(joined >> (bits * at)) & mask for at in range(8)], dim=2)
-    return codes.view(rows, -1)[:, :count].to(torch.uint8)
+    run = 4 if bits == 6 else 8  # so many codes end where a byte does
+    each = run * bits // 8
+    wide = torch.int32 if each < 4 else torch.int64
+    runs = torch.nn.functional.pad(packed, (0, -width % each)).view(rows, -1, each).to(wide)
+    joined = sum((runs[:, :, byte] << (8 * byte) for byte in range(1, each)), runs[:, :, 0])
+    out = packed.new_empty((rows, joined.shape[1], run))
+    for at in range(run):
+        out[:, :, at] = (joined >> (bits * at)) & mask
+    return out.view(rows, -1)[:, :count]
 
 
 def words_for(count: int, bits: int, word_bits: int = 32) -> int:
