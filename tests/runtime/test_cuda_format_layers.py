@@ -12,10 +12,7 @@ from humming.quantize import quantize
 
 pytestmark = pytest.mark.gpu
 
-FORMATS = (
-    *("int2g128", "int3g64", "int8", "uint4g128z", "uint4g64zf", "uint5g32z"),
-    *("mxfp4", "nvfp4", "fp8e4m3", "fp8e4m3b128", "fp6e3m2g32", "mxfp8e5m2"),
-)
+FORMATS = ("int3g64", "int8", "uint4g128z", "uint4g64zf", "mxfp4", "nvfp4", "fp8e4m3b128")
 
 
 def _layer(format, n, k, dtype, act_order=False):
@@ -28,14 +25,14 @@ def _layer(format, n, k, dtype, act_order=False):
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_numbers_are_as_good_as_torchs(format):
-    for dtype in DTYPES:
-        for n, k, act_order in ((1000, 520, False), (1024, 1028, True)):
-            layer = _layer(format, n, k, dtype, act_order)
-            layer.prepare()
-            with torch.inference_mode():
-                for m in (1, 7, 16, 33, 100):
-                    x = random(m, k, dtype=dtype)
-                    assert_right(layer, x, layer(x))
+    shapes = ((1000, 520, False), (1024, 1028, True))
+    for dtype, (n, k, act_order) in zip(DTYPES, shapes, strict=True):
+        layer = _layer(format, n, k, dtype, act_order)
+        layer.prepare()
+        with torch.inference_mode():
+            for m in (1, 7, 16, 33, 100):
+                x = random(m, k, dtype=dtype)
+                assert_right(layer, x, layer(x))
 
 
 @pytest.mark.parametrize("format", ["int3g64", "nvfp4", "uint4g128z"])
