@@ -58,9 +58,9 @@ def heuristic(problem: Problem, device: Device) -> KernelConfig:
     """The default config of `problem` (its m counts) on the GPU `device`; see heuristics.py."""
     step, last = _step(problem.m)
     if _FEW_ROWS < step < _COUNTABLE_ROWS and not problem_violations("wgmma", problem, device):
-        config = wgmma_default(problem.at(last), device, min(last, 2 * step - 2))
-        if config:
-            return config
+        many = wgmma_default(problem.at(last), device, min(last, 2 * step - 2))
+        if many:
+            return many
     block_m = [rows for low, rows in BLOCK_M_STEPS if low <= step][-1]
     if block_m and not problem_violations("skinny", problem, device):
         for config in _skinny(problem, device, block_m):

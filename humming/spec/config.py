@@ -232,7 +232,7 @@ class MmaConfig:
         return text
 
 
-KernelConfig = Union[CpuConfig, BlasConfig, SkinnyConfig, DequantizeConfig, MmaConfig]  # noqa: UP007  (3.10 at run time)
+KernelConfig = Union[CpuConfig, BlasConfig, SkinnyConfig, DequantizeConfig, MmaConfig, WgmmaConfig]  # noqa: UP007  (3.10 at run time)
 
 FAMILIES: dict[str, type[KernelConfig]] = {
     CpuConfig.family: CpuConfig,
@@ -240,6 +240,7 @@ FAMILIES: dict[str, type[KernelConfig]] = {
     SkinnyConfig.family: SkinnyConfig,
     DequantizeConfig.family: DequantizeConfig,
     MmaConfig.family: MmaConfig,
+    WgmmaConfig.family: WgmmaConfig,
 }
 
 

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from humming.dispatch.heuristics import heuristic, heuristic_intervals
-from humming.spec.config import SkinnyConfig
+from humming.dispatch.heuristics_mma import mma_default
+from humming.spec.config import SkinnyConfig, WgmmaConfig
 from humming.spec.device import Device
 from humming.spec.layouts import CUDA_LAYOUT
-from humming.spec.legality import config_violations, families_for
+from humming.spec.legality import config_violations, families_for, wgmma_deal
 from humming.spec.problem import M_END, Problem
 
 SMEM = {(7, 5): (65536, 65536), (8, 0): (166912, 167936), (9, 0): (232448, 233472)}
@@ -67,7 +68,7 @@ PROBLEMS = st.builds(
 @settings(deadline=None)
 @given(PROBLEMS, GPUS)
 def test_the_heuristic_is_always_legal(problem, device):
-    assert families_for(problem, device) == ["skinny", "dequantize", "mma"]
+    assert families_for(problem, device)[:3] == ["skinny", "dequantize", "mma"]
     assert config_violations(heuristic(problem, device), problem, device) == []
 
 
@@ -90,10 +91,11 @@ def test_few_rows_take_one_pass_of_skinny_and_many_are_dequantized(m):
     config = heuristic(problem, gpu((9, 0)))
     assert isinstance(config, SkinnyConfig)
     assert m <= config.block_m <= m + 7
-    assert heuristic(problem.at(100 * m + 400), gpu((9, 0))).family == "dequantize"
+    assert heuristic(problem.at(100 * m + 400), gpu((9, 0))).family == "wgmma"
+    assert heuristic(problem.at(100 * m + 400), gpu((10, 0))).family == "dequantize"
 
 
-@pytest.mark.parametrize("capability", [(7, 5), (8, 0), (8, 9), (9, 0), (12, 0)])
+@pytest.mark.parametrize("capability", [(7, 5), (8, 0), (8, 9), (10, 0), (12, 0)])
 def test_mma_serves_from_the_end_of_skinny_on(capability):
     problem = Problem("int4g128", 8192, 8192, 65, "fp16", "fp16", layout=CUDA_LAYOUT)
     order = [config.family for _, _, config in heuristic_intervals(problem, gpu(capability))]
@@ -104,9 +106,19 @@ def test_mma_serves_from_the_end_of_skinny_on(capability):
 def test_mma_fills_the_multiprocessors():
     for n, k in ((8192, 8192), (4096, 14336), (8192, 1024), (7168, 8192)):
         for m in (96, 128, 256):
-            config = heuristic(Problem("int4g128", n, k, m, layout=CUDA_LAYOUT), gpu((9, 0)))
+            config = mma_default(Problem("int4g128", n, k, m, layout=CUDA_LAYOUT), gpu((9, 0)), m)
+            assert config is not None
             blocks = -(-m // config.block_m) * -(-n // config.block_n) * config.split_k
             assert 96 <= blocks <= 132 * config.blocks_per_sm
+
+
+def test_wgmma_serves_hopper_and_fills_its_multiprocessors():
+    for n, k in ((8192, 8192), (4096, 14336), (8192, 1024), (7168, 8192), (6144, 4096)):
+        for m in (33, 64, 128, 256, 1024, 4096):
+            config = heuristic(Problem("int4g128", n, k, m, layout=CUDA_LAYOUT), gpu((9, 0)))
+            assert isinstance(config, WgmmaConfig)
+            dealt = wgmma_deal(config, m, n, k, 132)
+            assert 64 <= dealt.clusters <= 132 * config.blocks_per_sm
 
 
 def test_newer_features_are_used_where_they_are_alone():

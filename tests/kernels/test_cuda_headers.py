@@ -54,6 +54,7 @@ def test_templates_hold_constants_only():
         "mma.cu.j2",
         "read_probe.cu.j2",
         "skinny.cu.j2",
+        "wgmma.cu.j2",
     }
     for template in TEMPLATES:
         text = template.read_text()

@@ -14,12 +14,13 @@ from humming.jit.cuda.source import INCLUDE_DIR
 from humming.jit.cuda.weight_constants import weight_constants
 from humming.jit.nvrtc import compile_cubin
 from humming.jit.source import KernelSource, headers_of
-from humming.spec.config import DequantizeConfig, KernelConfig, MmaConfig, SkinnyConfig
+from humming.spec.config import DequantizeConfig, KernelConfig, MmaConfig, SkinnyConfig, WgmmaConfig
 from humming.spec.legality import RULES, config_violations, mma_smem_bytes, skinny_smem_bytes
 
-ASSERTED = re.compile(r'static_assert\([^;]*?"((?:skinny|dequantize|mma)_\w+)"\)')
+ASSERTED = re.compile(r'static_assert\([^;]*?"((?:skinny|dequantize|mma|wgmma)_\w+)"\)')
 RING = replace(PLAIN, num_stages=2)
 GROUP = replace(PLAIN, num_stages=2, warpgroup=1, block_m=16)
+WGMMA = WgmmaConfig(64, 2, 1, 1, 4, 8, 1, 0, 0)
 MMA = MmaConfig(64, 64, 64, 2, 2, 1, 2, 1, 0, 0, 8, 1, 0)
 BROKEN: dict[str, tuple[tuple[int, int], str, KernelConfig]] = {
     "skinny_block_m_range": ((9, 0), "bf16", replace(PLAIN, block_m=40)),
@@ -61,6 +62,17 @@ BROKEN: dict[str, tuple[tuple[int, int], str, KernelConfig]] = {
     "mma_cluster_device": ((8, 0), "bf16", replace(MMA, split_k=2, cluster=1)),
     "mma_dependent_device": ((8, 9), "bf16", replace(MMA, dependent_launch=1)),
     "mma_bf16_device": ((7, 5), "bf16", MMA),
+    "wgmma_block_m": ((9, 0), "bf16", replace(WGMMA, block_m=144)),
+    "wgmma_warpgroups_range": ((9, 0), "bf16", replace(WGMMA, warpgroups=5, block_m=16)),
+    "wgmma_tiles_n_range": ((9, 0), "bf16", replace(WGMMA, tiles_n=5, block_m=16)),
+    "wgmma_cluster_n": ((9, 0), "bf16", replace(WGMMA, cluster_n=8)),
+    "wgmma_cluster_shares_x": ((9, 0), "bf16", replace(WGMMA, cluster_n=4, block_m=48)),
+    "wgmma_num_stages_range": ((9, 0), "bf16", replace(WGMMA, num_stages=2)),
+    "wgmma_raster_group_m_range": ((9, 0), "bf16", replace(WGMMA, raster_group_m=0)),
+    "wgmma_blocks_per_sm_range": ((9, 0), "bf16", replace(WGMMA, blocks_per_sm=5, block_m=16)),
+    "wgmma_stream_k_range": ((9, 0), "bf16", replace(WGMMA, stream_k=2)),
+    "wgmma_dependent_launch_range": ((9, 0), "bf16", replace(WGMMA, dependent_launch=2)),
+    "wgmma_hopper_device": ((10, 0), "bf16", WGMMA),
 }
 
 
@@ -180,7 +192,7 @@ def test_the_formula_of_shared_memory_is_the_mma_kernels_own():
 def test_other_activations_are_refused_in_one_sentence(dtype):
     from humming.spec.legality import problem_violations
 
-    for family in ("skinny", "dequantize", "mma"):
+    for family in ("skinny", "dequantize", "mma", "wgmma"):
         (broken,) = problem_violations(family, problem(dtype), gpu((9, 0)))
         assert broken.rule == f"{family}_activations"
         assert "bf16 or fp16" in broken.reason

@@ -53,7 +53,7 @@ class DeviceFunction:
         self,
         grid: tuple[int, int],
         threads: int,
-        values: tuple[int, ...],
+        values: tuple[object, ...],
         types: tuple[Any, ...],
         cluster: int = 1,
         dependent: bool = False,

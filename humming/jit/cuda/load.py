@@ -14,8 +14,9 @@ from humming.jit.cache import CompiledKernel
 from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction, device_index
 from humming.jit.cuda.kernel import ALIGNMENT, CudaKernel, config_of, launched_before
 from humming.jit.cuda.mma_load import MmaKernel
+from humming.jit.cuda.wgmma_load import WgmmaKernel
 from humming.jit.load import PackedOperand
-from humming.spec.config import DequantizeConfig, MmaConfig, SkinnyConfig
+from humming.spec.config import DequantizeConfig, MmaConfig, SkinnyConfig, WgmmaConfig
 from humming.spec.device import Device
 from humming.spec.legality import skinny_block_rows
 
@@ -209,6 +210,7 @@ _CLASSES: dict[str, type[CudaKernel]] = {
     SkinnyConfig.family: SkinnyKernel,
     DequantizeConfig.family: DequantizeKernel,
     MmaConfig.family: MmaKernel,
+    WgmmaConfig.family: WgmmaKernel,
 }
 
 

@@ -19,10 +19,11 @@ from humming.spec.config import (
     KernelConfig,
     MmaConfig,
     SkinnyConfig,
+    WgmmaConfig,
     config_to_dict,
 )
 from humming.spec.layouts import CUDA_LAYOUT, LAYOUTS
-from humming.spec.legality import mma_smem_bytes, skinny_smem_bytes
+from humming.spec.legality import mma_smem_bytes, skinny_smem_bytes, wgmma_smem_bytes
 from humming.spec.legality.skinny import x_by_element
 from humming.spec.problem import Problem
 
@@ -56,6 +57,8 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
     picks: dict[str, Any] = {"activation": CXX_TYPES[problem.activation_dtype]}
     if isinstance(config, MmaConfig):
         static["smem_bytes"] = mma_smem_bytes(config, problem)
+    elif isinstance(config, WgmmaConfig):
+        static["smem_bytes"] = wgmma_smem_bytes(config)
     elif isinstance(config, SkinnyConfig):
         static["smem_bytes"] = skinny_smem_bytes(config, problem)
         static["x_by_element"] = int(x_by_element(problem))
@@ -71,7 +74,7 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
         text=text,
         language="cuda",
         # sm_90a: what wgmma needs, and what runs on compute capability 9.0 alone
-        flags=("arch-specific",) if static.get("warpgroup") else (),
+        flags=("arch-specific",) if static.get("warpgroup") or static.get("warpgroups") else (),
         headers=headers_of(text, INCLUDE_DIR),
         static=static,
     )

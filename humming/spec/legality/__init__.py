@@ -11,7 +11,7 @@ from humming.errors import LegalityError
 from humming.spec.config import FAMILIES, KernelConfig
 from humming.spec.device import Device
 from humming.spec.layouts import CPU_LAYOUT
-from humming.spec.legality import blas, cpu, dequantize, mma, skinny
+from humming.spec.legality import blas, cpu, dequantize, mma, skinny, wgmma
 from humming.spec.legality.cpu import (
     CPU_ACTIVATIONS,
     CPU_MAX_ACCUMULATORS,
@@ -20,6 +20,13 @@ from humming.spec.legality.cpu import (
 from humming.spec.legality.mma import mma_smem_bytes
 from humming.spec.legality.rule import Rule, Violation
 from humming.spec.legality.skinny import skinny_block_rows, skinny_smem_bytes
+from humming.spec.legality.wgmma import (
+    WgmmaDeal,
+    wgmma_block_rows,
+    wgmma_deal,
+    wgmma_smem_bytes,
+    wgmma_threads,
+)
 from humming.spec.problem import Problem
 
 __all__ = [
@@ -29,6 +36,7 @@ __all__ = [
     "RULES",
     "Rule",
     "Violation",
+    "WgmmaDeal",
     "check_config",
     "config_violations",
     "families_for",
@@ -37,9 +45,20 @@ __all__ = [
     "skinny_block_rows",
     "skinny_smem_bytes",
     "takes",
+    "wgmma_block_rows",
+    "wgmma_deal",
+    "wgmma_smem_bytes",
+    "wgmma_threads",
 ]
 
-RULES: tuple[Rule, ...] = (*cpu.RULES, *blas.RULES, *skinny.RULES, *dequantize.RULES, *mma.RULES)
+RULES: tuple[Rule, ...] = (
+    *cpu.RULES,
+    *blas.RULES,
+    *skinny.RULES,
+    *dequantize.RULES,
+    *mma.RULES,
+    *wgmma.RULES,
+)
 
 _RULES_OF = {
     (family, scope): tuple(r for r in RULES if (r.family, r.scope) == (family, scope))

@@ -36,6 +36,11 @@ __device__ __forceinline__ Words4 load_cluster_words4(u32 mapped) {
                : "memory");
   return v;
 }
+// Arrives at a barrier of another block, or of this one. Of the block's scope: what a cluster's scope
+// adds is a fence of all memory.
+__device__ __forceinline__ void cluster_barrier_arrive(u32 mapped) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapped) : "memory");
+}
 __device__ __forceinline__ void grid_dependency_wait() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }

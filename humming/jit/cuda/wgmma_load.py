@@ -1,0 +1,163 @@
+"""The kernel of the family wgmma: what a call needs and enqueues.
+
+Tensor maps are tensor_map.py beside this; other families are load.py.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from typing import Any
+
+import torch
+
+from humming.errors import LaunchError
+from humming.jit.cache import CompiledKernel
+from humming.jit.cuda.counters import zero_words
+from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction
+from humming.jit.cuda.kernel import ALIGNMENT, CudaKernel, config_of, launched_before
+from humming.jit.cuda.tensor_map import (
+    INT32,
+    NO_SWIZZLE,
+    SWIZZLE_128,
+    UINT16,
+    TensorMap,
+    tensor_map,
+)
+from humming.jit.load import PackedOperand
+from humming.spec.config import WgmmaConfig
+from humming.spec.legality import WgmmaDeal, wgmma_block_rows, wgmma_deal, wgmma_threads
+
+_STAGE_K = 64
+_MOST_MAPS = 256
+
+
+class WgmmaKernel(CudaKernel):
+    """A kernel of the family wgmma.
+
+    The workspace holds partial sums of blocks that share a tile's k, where there are any.
+    """
+
+    name = "humming_wgmma"
+    _TYPES = (None, None, *(POINTER,) * 5, *(INT,) * 5, LONG)
+
+    def __init__(self, compiled: CompiledKernel) -> None:
+        super().__init__(compiled)
+        config: WgmmaConfig = config_of(compiled, WgmmaConfig)
+        self._config = config
+        self._threads = wgmma_threads(config)
+        self._sm_counts: dict[int, int] = {}
+        self._x_maps: OrderedDict[tuple[int, ...], TensorMap] = OrderedDict()
+        self._code_maps: dict[int, tuple[weakref.ref[torch.Tensor], TensorMap]] = {}
+
+    def workspace_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
+        """Two partial tiles of fp32 for each block and run along k."""
+        counts = self._sm_counts.values() or [_sm_count(torch.cuda.current_device())]
+        return max(self._partial_bytes(wgmma_deal(self._config, m, n, k, sms)) for sms in counts)
+
+    def _partial_bytes(self, dealt: WgmmaDeal) -> int:
+        config = self._config
+        tile = config.block_m * wgmma_block_rows(config) * 4
+        return 2 * dealt.runs * config.cluster_n * tile
+
+    def _load_on(self, index: int) -> DeviceFunction:
+        self._sm_counts[index] = _sm_count(index)
+        return super()._load_on(index)
+
+    def _enqueue(
+        self,
+        function: DeviceFunction,
+        x: torch.Tensor,
+        packed: PackedOperand,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        workspace: torch.Tensor | None,
+    ) -> None:
+        m, n, k, index = x.shape[0], packed.n, packed.k, function.index
+        config = self._config
+        dealt = wgmma_deal(config, m, n, k, self._sm_counts[index])
+        partials, counters = 0, 0
+        if dealt.runs:
+            room = self._room(x, workspace, self._partial_bytes(dealt))
+            tiles = dealt.streamed * config.cluster_n
+            words = zero_words(tiles * config.warpgroups, index)
+            partials, counters = room.data_ptr(), words.data_ptr()
+        x = _aligned(x)
+        if bias is not None:
+            bias = bias.to(torch.float32).contiguous()
+        values = (
+            self._x_map(x),
+            self._codes_map(packed),
+            packed.scales.data_ptr(),
+            0 if bias is None else bias.data_ptr(),
+            out.data_ptr(),
+            partials,
+            counters,
+            m,
+            n,
+            k,
+            dealt.whole,
+            dealt.runs,
+            out.stride(0) if m > 1 else n,
+        )
+        function.launch(
+            (1, dealt.clusters * config.cluster_n),
+            self._threads,
+            values,
+            self._TYPES,
+            cluster=config.cluster_n,
+            dependent=bool(config.dependent_launch) and launched_before(packed.codes),
+        )
+
+    def _room(self, x: torch.Tensor, workspace: torch.Tensor | None, needed: int) -> torch.Tensor:
+        if workspace is None:
+            return x.new_empty(needed, dtype=torch.uint8)
+        if workspace.nbytes < needed or workspace.data_ptr() % ALIGNMENT:
+            raise LaunchError(
+                f"the workspace must have {needed} bytes from a multiple of {ALIGNMENT} on, but "
+                f"got {workspace.nbytes} bytes"
+            )
+        return workspace
+
+    def _x_map(self, x: torch.Tensor) -> TensorMap:
+        """The map of x, encoded once for an address and a shape: serving repeats both."""
+        m, k = x.shape
+        row = x.stride(0) * 2 if m > 1 else -(-k // 8) * 16
+        key = (x.data_ptr(), m, k, row)
+        found = self._x_maps.get(key)
+        if found is None:
+            box = (self._config.block_m // self._config.cluster_n, _STAGE_K)
+            found = tensor_map(key[0], UINT16, (m, k), row, box, SWIZZLE_128)
+            self._x_maps[key] = found
+            if len(self._x_maps) > _MOST_MAPS:
+                self._x_maps.popitem(last=False)
+        return found
+
+    def _codes_map(self, packed: PackedOperand) -> TensorMap:
+        """The map of packed codes, row tiles by words, encoded once for a weight."""
+        codes = packed.codes
+        found = self._code_maps.get(id(codes))
+        if found is not None and found[0]() is codes:
+            return found[1]
+        row_tiles = codes.shape[0]
+        words = codes.numel() // row_tiles
+        box = (wgmma_block_rows(self._config) // 16, 16 * _STAGE_K // 8)
+        made = tensor_map(codes.data_ptr(), INT32, (row_tiles, words), words * 4, box, NO_SWIZZLE)
+        key = id(codes)
+        reference = weakref.ref(codes, lambda _: self._code_maps.pop(key, None))
+        self._code_maps[key] = (reference, made)
+        return made
+
+
+def _aligned(x: torch.Tensor) -> torch.Tensor:
+    """x, or a copy of it whose rows begin at multiples of 16 bytes, as tensor maps want them."""
+    m, k = x.shape
+    stride = x.stride(0)
+    if x.data_ptr() % ALIGNMENT == 0 and (m == 1 or (stride >= k and stride % 8 == 0)):
+        return x
+    return x.new_empty((m, -(-k // 8) * 8))[:, :k].copy_(x)
+
+
+def _sm_count(index: int) -> int:
+    properties: Any = torch.cuda.get_device_properties(index)
+    return int(properties.multi_processor_count)

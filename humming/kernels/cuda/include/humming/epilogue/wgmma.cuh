@@ -1,0 +1,79 @@
+// Bias, rounding and the store of the output: the only global stores of the wgmma family beside
+//   partial sums.
+// Run by a warpgroup, for its own rows of w.
+// Reads -> writes: accumulators, bias -> out [m, n], 16 bytes a thread where they are aligned.
+// Source: own. Eight or more lanes write contiguous bytes of one output row.
+#pragma once
+#include "humming/epilogue/wgmma_partials.cuh"
+#include "humming/memory/wgmma_staged.cuh"
+#include "humming/ptx/sync.cuh"
+#include "humming/scheduler/wgmma.cuh"
+
+namespace humming {
+
+__device__ __forceinline__ void store_chunk(const Words4& v, u16* target, int count, bool aligned) {
+  if (aligned && count >= 8) {
+    ptx::store_global_words4(target, v);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    if (i < count)
+      ptx::store_global_u16(target + i, static_cast<u16>(v.word[i / 2] >> (i % 2 * 16)));
+}
+
+// The pieces of `sums` that `own` has a bit for (tile t, columns c: t + c * tiles_n).
+template <class Config>
+__device__ __forceinline__ void group_store(const WgmmaSums<Config>& sums, u32 own,
+                                            const WgmmaCall& call, const WgmmaWork& work,
+                                            u32 shared, int group, int warp, int lane) {
+  using Plan = WgmmaPlan<Config>;
+  using Staged = WgmmaStaged<Config>;
+  constexpr int tiles = Config::tiles_n;
+  const Staged staged(shared, group);
+  const int first_row = work.tile_n * Plan::block_rows + group * Plan::group_rows;
+  const int first_m = work.tile_m * Config::block_m;
+  u16* out = static_cast<u16*>(call.out);
+  const bool aligned = ((reinterpret_cast<u64>(out) | call.out_row_stride * 2) & 15) == 0;
+
+  float bias[tiles][2] = {};
+  if (call.bias != nullptr) {
+#pragma unroll
+    for (int t = 0; t < tiles; ++t)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = first_row + t * 64 + warp * 16 + h * 8 + lane / 4;
+        if (row < call.n) bias[t][h] = ptx::load_global_f32(call.bias + row);
+      }
+  }
+#pragma unroll
+  for (int c0 = 0; c0 < Plan::columns; c0 += Plan::staged_columns) {
+    const u32 here = own >> (c0 / Plan::staged_columns * tiles);  // a bit a tile
+    if ((here & ((1 << tiles) - 1)) == 0) continue;
+    ptx::barrier_sync<128>(1 + group);
+#pragma unroll
+    for (int t = 0; t < tiles; ++t)
+#pragma unroll
+      for (int c = 0; c < Plan::staged_columns; c += 2) {
+        u32 pairs[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float (&four)[4] = sums[t][c0 + c + i / 2];
+          pairs[i] = Config::Activation::pack(four[i % 2 * 2] + bias[t][i % 2],
+                                              four[i % 2 * 2 + 1] + bias[t][i % 2]);
+        }
+        staged.put(pairs, t, c, warp, lane);
+      }
+    ptx::barrier_sync<128>(1 + group);
+#pragma unroll
+    for (int i = warp * 32 + lane; i < Staged::rows * Staged::row_chunks; i += 128) {
+      const int row = i / Staged::row_chunks, chunk = i % Staged::row_chunks;
+      const int row_of_x = first_m + c0 * 8 + row, row_of_w = first_row + chunk * 8;
+      if (row_of_x < call.m && row_of_w < call.n && (here >> chunk / 8 & 1))
+        store_chunk(staged.chunk(row, chunk), out + row_of_x * call.out_row_stride + row_of_w,
+                    call.n - row_of_w, aligned);
+    }
+  }
+}
+
+}  // namespace humming

@@ -1,0 +1,40 @@
+// A warpgroup's part of the output on its way from fragments of w's rows to rows of x.
+// Run by a warpgroup; no other sees it.
+// Reads -> writes: pairs of 16 bits -> shared memory [row of x][row of w], chunks of 16 bytes
+//   swizzled by the row of x -> 16 contiguous bytes of an output row.
+// Source: own.
+#pragma once
+#include "humming/memory/wgmma_plan.cuh"
+#include "humming/ptx/move.cuh"
+#include "humming/ptx/tensor.cuh"
+
+namespace humming {
+
+template <class Config>
+struct WgmmaStaged {
+  using Plan = WgmmaPlan<Config>;
+  static constexpr int row_chunks = Plan::staged_row_bytes / 16;
+  static constexpr int rows = Plan::staged_columns * 8;
+
+  u32 shared;
+
+  __device__ __forceinline__ WgmmaStaged(u32 base, int group)
+      : shared(base + Plan::staged + group * Plan::staged_bytes) {}
+
+  __device__ __forceinline__ u32 address(int row, int chunk) const {
+    return shared + row * Plan::staged_row_bytes + (chunk ^ (row & 7)) * 16;
+  }
+  // Two neighbouring columns of a fragment, from column `column` of the staged ones on: pairs of
+  // rows g (even places) and of rows g + 8 (odd ones) of row tile `t`.
+  __device__ __forceinline__ void put(const u32 (&pairs)[4], int t, int column, int warp,
+                                      int lane) const {
+    const int matrix = lane / 8, row = (column + matrix / 2) * 8 + lane % 8;
+    ptx::store_matrix_x4_transposed(address(row, t * 8 + warp * 2 + matrix % 2), pairs[0], pairs[1],
+                                    pairs[2], pairs[3]);
+  }
+  __device__ __forceinline__ Words4 chunk(int row, int chunk) const {
+    return ptx::load_shared_words4(address(row, chunk));
+  }
+};
+
+}  // namespace humming

@@ -1,0 +1,182 @@
+"""What the wgmma family (many rows of x, products of whole warpgroups) can run on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from humming.spec.config import WgmmaConfig
+from humming.spec.legality.cuda import blocks_fit, capability, problem_rules, smem_per_block
+from humming.spec.legality.rule import Rule, config_rule, problem_rule
+from humming.spec.problem import Problem
+
+BLOCK_M_MOST = 256
+WARPGROUPS_MOST = 4
+TILES_N_MOST = 4
+STAGES_MOST = 32
+_UNIT_K, _STAGE_K = 128, 64
+_LEAST_UNITS = 4  # of k, in a run: fewer cost more to meet than they save
+_SHARERS = 16  # runs of a tile: what a word of state has bits for
+_LARGE_CLUSTERS = 0.91  # part of the multiprocessors that clusters of four find room on at once
+_REGISTERS = 65536  # of a multiprocessor
+_REGISTERS_MOST = 240  # of a thread
+_FILL_REGISTERS = 32
+_COUNT_MOST = 2**30  # of rows and of tiles: they are counted in 32 bits
+_WORKING_REGISTERS, _TILE_REGISTERS = 30, 9  # of a thread, beside sums and fragments
+
+
+def wgmma_block_rows(config: WgmmaConfig) -> int:
+    """Rows of w that one output tile has."""
+    return 64 * config.tiles_n * config.warpgroups
+
+
+def wgmma_threads(config: WgmmaConfig) -> int:
+    """Threads of a block: its warpgroups, and one more that brings what they multiply."""
+    return 128 * (config.warpgroups + 1)
+
+
+def wgmma_smem_bytes(config: WgmmaConfig) -> int:
+    """Bytes of shared memory of a block: what the kernel's plan adds up to, and asserts."""
+    stage = config.block_m * _STAGE_K * 2 + wgmma_block_rows(config) * _STAGE_K // 2
+    staged = (32 if config.block_m % 32 == 0 else 16) * 128 * config.tiles_n
+    # barriers first; its base is aligned to 1024 by hand
+    return 1024 + config.num_stages * stage + config.warpgroups * staged + 1024
+
+
+@dataclass(frozen=True)
+class WgmmaDeal:
+    """Who computes what: `whole` tiles by one cluster each, the others, `streamed`, cut into `runs`
+    along k. Tiles are those of a cluster's blocks together."""
+
+    clusters: int
+    whole: int
+    runs: int
+    streamed: int
+
+
+def wgmma_deal(config: WgmmaConfig, m: int, n: int, k: int, sm_count: int) -> WgmmaDeal:
+    """How a call of this shape spreads over a device of `sm_count` multiprocessors."""
+    rows = wgmma_block_rows(config) * config.cluster_n
+    tiles = -(-m // config.block_m) * -(-n // rows)
+    room = _LARGE_CLUSTERS if config.cluster_n > 2 else 1.0
+    clusters = max(1, int(sm_count * config.blocks_per_sm // config.cluster_n * room))
+    rest = tiles % clusters
+    # Whole shares of a tile: a run that straddles two tiles would have to meet others twice.
+    shares = min(clusters // max(rest, 1), _SHARERS, -(-k // _UNIT_K) // _LEAST_UNITS)
+    if not config.stream_k or rest == 0 or shares < 2:
+        return WgmmaDeal(min(tiles, clusters), tiles, 0, 0)
+    runs = rest * shares
+    return WgmmaDeal(clusters if tiles > rest else runs, tiles - rest, runs, rest)
+
+
+def wgmma_registers(config: WgmmaConfig) -> tuple[int, int]:
+    """(what a thread that multiplies wants, what it gets)."""
+    tiles, columns = config.tiles_n, config.tiles_n * config.block_m
+    sets = 2 if tiles > 2 and columns > 128 else 4  # of fragments
+    wanted = columns // 2 + 4 * tiles * sets + _WORKING_REGISTERS + _TILE_REGISTERS * tiles
+    even = _REGISTERS // (config.blocks_per_sm * wgmma_threads(config)) // 8 * 8
+    pool = min(even, _REGISTERS_MOST) * (config.warpgroups + 1) - _FILL_REGISTERS
+    share = pool // config.warpgroups // 8 * 8
+    return wanted, min(share, _REGISTERS_MOST)
+
+
+def _tiles(config: WgmmaConfig, problem: Problem) -> int:
+    return -(-problem.m // config.block_m) * -(-problem.n // wgmma_block_rows(config))
+
+
+def _rule(
+    name: str, holds: Callable[..., bool], says: Callable[..., str], static: bool = False
+) -> Rule:
+    return config_rule("wgmma", name, holds, says, static)
+
+
+def _range(knob: str, least: int, most: int) -> Rule:
+    return _rule(
+        f"wgmma_{knob}_range",
+        lambda c, p, d: least <= getattr(c, knob) <= most,
+        lambda c, p, d: (
+            f"`{least} <= {knob} <= {most}` must hold, but got {knob}={getattr(c, knob)}"
+        ),
+        static=True,
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    # All but bf16's: the one architecture that there is has it.
+    *(rule for rule in problem_rules("wgmma") if rule.name != "wgmma_bf16_device"),
+    problem_rule(
+        "wgmma",
+        "wgmma_hopper_device",
+        lambda p, d: capability(d) == (9, 0),
+        lambda p, d: (
+            f"family 'wgmma' needs compute capability 9.0, but '{d.name}' has "
+            f"{'.'.join(map(str, capability(d)))}"
+        ),
+        static=True,
+    ),
+    _rule(
+        "wgmma_block_m",
+        lambda c, p, d: (
+            16 <= c.block_m <= BLOCK_M_MOST and c.block_m % (16 if c.block_m <= 128 else 32) == 0
+        ),
+        lambda c, p, d: (
+            "block_m must be a multiple of 16 up to 128, or of 32 up to 256, but got "
+            f"block_m={c.block_m}"
+        ),
+        static=True,
+    ),
+    _range("warpgroups", 1, WARPGROUPS_MOST),
+    _range("tiles_n", 1, TILES_N_MOST),
+    _rule(
+        "wgmma_cluster_n",
+        lambda c, p, d: c.cluster_n in (1, 2, 4),
+        lambda c, p, d: f"cluster_n must be 1, 2 or 4, but got {c.cluster_n}",
+        static=True,
+    ),
+    _rule(
+        "wgmma_cluster_shares_x",
+        lambda c, p, d: c.block_m % (8 * c.cluster_n) == 0,
+        lambda c, p, d: (
+            "`block_m % (8 * cluster_n) == 0` must hold, but got "
+            f"block_m={c.block_m}, cluster_n={c.cluster_n}"
+        ),
+        static=True,
+    ),
+    _range("num_stages", 3, STAGES_MOST),
+    _range("raster_group_m", 1, 64),
+    _range("blocks_per_sm", 1, 4),
+    _range("stream_k", 0, 1),
+    _range("dependent_launch", 0, 1),
+    _rule(
+        "wgmma_registers_fit",
+        lambda c, p, d: wgmma_registers(c)[0] <= wgmma_registers(c)[1],
+        lambda c, p, d: (
+            f"a thread would need {wgmma_registers(c)[0]} registers, but gets "
+            f"{wgmma_registers(c)[1]}; lower tiles_n or block_m"
+        ),
+    ),
+    _rule(
+        "wgmma_tiles_countable",
+        lambda c, p, d: max(p.m, p.n, _tiles(c, p)) <= _COUNT_MOST,
+        lambda c, p, d: (
+            f"m, n and their tiles must not be more than {_COUNT_MOST}, but got m={p.m}, n={p.n}, "
+            f"{_tiles(c, p)} tiles"
+        ),
+    ),
+    _rule(
+        "wgmma_smem_fits",
+        lambda c, p, d: wgmma_smem_bytes(c) <= smem_per_block(d),
+        lambda c, p, d: (
+            f"`smem_bytes <= {smem_per_block(d)}` must hold on '{d.name}', but got "
+            f"{wgmma_smem_bytes(c)}; lower num_stages"
+        ),
+    ),
+    _rule(
+        "wgmma_blocks_per_sm_fit",
+        lambda c, p, d: blocks_fit(d, c.blocks_per_sm, wgmma_threads(c), wgmma_smem_bytes(c)),
+        lambda c, p, d: (
+            f"{c.blocks_per_sm} blocks of {wgmma_threads(c)} threads and {wgmma_smem_bytes(c)} "
+            f"bytes must fit one multiprocessor of '{d.name}'; lower blocks_per_sm"
+        ),
+    ),
+)

@@ -1,0 +1,86 @@
+"""The family wgmma gives the right numbers, bitwise equal, and leaves its counters at zero."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+import torch
+from cuda_cases import problem
+from gpu_cases import compile_all, device, dtypes, kernel, launch, relative_error
+from wgmma_cases import HOPPER, wgmma_configs
+
+from humming.jit.cuda import counters
+from humming.jit.load import TORCH_DTYPES
+from humming.quantize import QuantizedTensor, pack
+from humming.spec.layouts import CUDA_LAYOUT
+from humming.spec.legality import families_for
+
+pytestmark = pytest.mark.gpu
+
+SHAPES = [(1, 24, 8), (70, 648, 520), (300, 1000, 1000), (513, 4104, 1160), (33, 8200, 4096)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled():
+    if device().compute_capability != HOPPER:
+        pytest.fail("the family wgmma needs compute capability 9.0; deselect its tests here")
+    compile_all([(config, dtype) for config in wgmma_configs() for dtype in dtypes()])
+
+
+@lru_cache(maxsize=32)
+def _operands(m, n, k, dtype):
+    of = TORCH_DTYPES[dtype]
+    generator = torch.Generator(device="cuda").manual_seed(m * 7919 + n * 31 + k)
+
+    def normal(*shape):
+        return torch.randn(*shape, device="cuda", generator=generator).to(of)
+
+    codes = torch.randint(-8, 8, (n, k), dtype=torch.int8, device="cuda", generator=generator)
+    scales = torch.rand(n, -(-k // 128), device="cuda", generator=generator) * 0.02 + 0.002
+    q = QuantizedTensor("int4g128", codes, scales.to(of))
+    x, bias = normal(m, k + 16)[:, 8 : 8 + k], normal(n).float()
+    answer = x.double() @ q.dequantize().T + bias.double()
+    theirs = torch.nn.functional.linear(x.contiguous(), q.dequantize(of), bias.to(of))
+    return x, pack(q, CUDA_LAYOUT), bias, answer, relative_error(theirs, answer)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+def test_every_config_is_right_for_odd_shapes(m, n, k):
+    for dtype in dtypes():
+        x, packed, bias, answer, theirs = _operands(m, n, k, dtype)
+        for config in wgmma_configs():
+            first = launch(kernel(config, dtype), x, packed, bias)
+            again = launch(kernel(config, dtype), x, packed, bias)
+            assert torch.equal(first, again), f"{config} {dtype}"
+            ours = relative_error(first, answer)
+            limit = 1.1 * theirs if first.numel() >= 256 else 2 * theirs + 1e-3
+            assert ours <= limit, f"{config} {dtype}: {ours:.2e}, torch {theirs:.2e}"
+        for words in counters._KEPT.values():
+            assert not bool(words.any())
+
+
+def test_captured_graphs_share_no_counters():
+    dtype = dtypes()[0]
+    x, packed, bias, _, _ = _operands(70, 648, 520, dtype)
+    config = next(c for c in wgmma_configs() if c.stream_k and c.cluster_n == 1)
+    loaded = kernel(config, dtype)
+    expected = launch(loaded, x, packed, bias)
+    before, outs, graphs = set(counters._KEPT), [], []
+    for _ in range(2):
+        out, graph = torch.empty_like(expected), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(3):
+                loaded.launch(x, packed, bias, out)
+        outs.append(out)
+        graphs.append(graph)
+    for _ in range(5):
+        for out, graph in zip(outs, graphs, strict=True):
+            out.fill_(float("nan"))
+            graph.replay()
+            assert torch.equal(out, expected)
+    assert len(set(counters._KEPT) - before) in (0, 2)
+
+
+def test_hopper_has_the_family():
+    assert "wgmma" in families_for(problem(dtypes()[0]), device())
