@@ -4,7 +4,9 @@ cannot say it. No arithmetic on codes here.
 What is cut inside a group of k gets the largest smaller group that fits both ends (128 cut at 1728
 gives 64) by repeating scales; what is cut inside a block of rows gets groups of its own a row. With
 act-order a part of k are the stored columns whose feature is in it, in their old order: groups then
-keep different numbers of columns, and a group size that fits them all may be as small as 1.
+keep different numbers of columns, and a group size that fits them all may be as small as 1. Where
+the layer before can give its outputs in stored order (`take_rows` by the permutation), act-order
+goes.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import replace
 import torch
 
 from humming.errors import LayoutError
-from humming.quantize.tensor import QuantizedTensor
+from humming.quantize.tensor import QuantizedTensor, describe
 from humming.spec.formats import QuantFormat, TensorFormat
 
 
@@ -69,6 +71,25 @@ def with_group_size(q: QuantizedTensor, size: int) -> QuantizedTensor:
             f"format '{q.format}'; choose a divisor"
         )
     return q if size == q.group_size else _with_row_groups(q, size)
+
+
+def take_rows(q: QuantizedTensor, rows: torch.Tensor) -> QuantizedTensor:
+    """Output features `rows` (integers [any], each in 0 .. n - 1) in that order."""
+    n = q.shape[0]
+    if rows.ndim != 1 or not len(rows) or int(rows.min()) < 0 or int(rows.max()) >= n:
+        raise LayoutError(
+            f"rows must be integers of 0 .. {n - 1}, one at least, but got {describe(rows)}; name "
+            "output features"
+        )
+    if q.weight_format.granularity == "block":
+        q = _with_row_groups(q)
+    rows, shared, scales, zeros = rows.long(), q.global_scales, q.scales, q.zero_points
+    if q.weight_format.granularity != "tensor":
+        scales = _bytes(scales)[rows].view(scales.dtype)
+        zeros = None if zeros is None else zeros[rows]
+    if shared is not None and shared.shape[0] == n:
+        shared = shared[rows]
+    return replace(q, codes=q.codes[rows], scales=scales, zero_points=zeros, global_scales=shared)
 
 
 def concat_rows(parts: Sequence[QuantizedTensor]) -> QuantizedTensor:

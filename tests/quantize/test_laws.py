@@ -15,6 +15,7 @@ import humming
 from humming.errors import LayoutError
 from humming.quantize import pack, quantize, unpack
 from humming.quantize.drawn import drawn
+from humming.quantize.slicing import take_rows
 from humming.reference import matmul_float64
 from humming.spec.layouts import LAYOUTS
 
@@ -110,6 +111,19 @@ def test_shuffled_columns_give_the_same_product(format, n, k, seed):
     assert torch.allclose(matmul_float64(features, shuffled), expected, rtol=1e-12, atol=1e-12)
 
 
+@settings(max_examples=40, deadline=None)
+@given(format=formats, **SIZES)
+def test_a_layer_before_can_give_its_outputs_in_stored_order(format, n, k, seed):
+    before, after = any_weight(format, k, n, seed), any_weight(format, n, k, seed, act_order=True)
+    plain = replace(after, permutation=None)
+    reordered = take_rows(before, after.permutation)
+    assert torch.equal(reordered.dequantize(), before.dequantize()[after.permutation.long()])
+    x = torch.randn(2, n, dtype=torch.float64)
+    expected = matmul_float64(matmul_float64(x, before), after)
+    got = matmul_float64(matmul_float64(x, reordered), plain)
+    assert torch.allclose(got, expected, rtol=1e-11, atol=1e-11)
+
+
 @pytest.mark.parametrize("format", ["int4g128", "fp8e4m3b128", "uint4g128z"])
 def test_a_rank_of_1728_columns_gets_groups_of_64(format):
     q = any_weight(format, 16, 3456, 1)
@@ -121,6 +135,9 @@ def test_a_rank_of_1728_columns_gets_groups_of_64(format):
 
 def test_what_is_not_there_cannot_be_cut():
     q = any_weight("int4g128", 16, 256, 1)
+    for outside in (torch.tensor([16]), torch.tensor([-1]), torch.zeros(0, dtype=torch.int64)):
+        with pytest.raises(LayoutError, match=r"rows must be integers of 0 \.\. 15"):
+            take_rows(q, outside)
     for cut in (
         lambda: q.slice_rows(4, 4),
         lambda: q.slice_columns(-1, 3),
