@@ -11,7 +11,8 @@ widest, has the code's high bits.
                 steps 0 and 1, then 2 and 3. Lane 4g + t, g = 0 .. 7 and t = 0 .. 3, holds the A
                 fragments of the tile's four m16n8k16 products: register i and half h of k step s
                 are row g + 8 * (i % 2), column 16s + 2t + h + 8 * (i // 2). With e = 4s + i that
-                code is at bits 16h + e * w % 16 .. of word e * w // 16
+                code is at bits 16h + e * w % 16 .. of word e * w // 16; a plane of one bit, which
+                is one word, has it at bit 16h + 8 * (s % 2) + 4 * (i // 2) + 2 * (s // 2) + i % 2
     scales  16 bits [ceil(n / 16), groups, 8, 2]
                 the pair at [.., g] is the scales of rows g and g + 8: one 32-bit word. Groups are
                 those of spec/layouts.py, padded so that 128 columns have whole ones
@@ -38,10 +39,10 @@ _ORDERS = {
     8: ("tile_n", "tile_k", "s1", "g", "t", "s0", "ik", "h", "irow"),
     4: ("tile_n", "tile_k", "g", "t", "s1", "s0", "h", "ik"),
     2: ("tile_n", "tile_k", "g", "t", "s1", "h", "s0", "ik"),
-    1: ("tile_n", "tile_k", "g", "t", "h", "s1", "s0", "ik"),
+    1: ("tile_n", "tile_k", "g", "t", "h", "s0", "ik", "s1"),
 }
 """Dimensions of a plane of w bits from slow to fast; below 8 bits `irow` is inside the byte."""
-_IN_BYTE = {8: (), 4: (), 2: ("ik",), 1: ("ik", "s0")}
+_IN_BYTE = {8: (), 4: (), 2: ("ik",), 1: ("s1", "ik")}
 """Further dimensions inside a byte, the fastest first: each is twice as many bits up."""
 
 

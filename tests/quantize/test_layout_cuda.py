@@ -88,7 +88,10 @@ def test_each_plane_has_its_bits_where_a_fragment_wants_them(bits, data, n, k, s
         word = field * width // 16
         place = lane * width + word if width < 8 else word // 4 * 128 + lane * 4 + word % 4
         found = int(packed[row // 16, column // 64, first + place])
-        stored = stored << width | found >> (16 * half + field * width % 16) & ((1 << width) - 1)
+        bit = field * width % 16
+        if width == 1:
+            bit = 8 * (step % 2) + 4 * (register // 2) + 2 * (step // 2) + register % 2
+        stored = stored << width | found >> (16 * half + bit) & ((1 << width) - 1)
         first += 32 * width
     assert stored == int(codes[row, column]) + ((1 << (bits - 1)) if signed else 0)
 

@@ -40,9 +40,18 @@ struct PlacedIntegers {
       constexpr int span = bits <= room ? room / bits * bits : 1;
       return least + (At::bit(0, step, i) + 16 * span - least) % span;
     }
+    if (bits == 3 && mantissa < 8) return i / 2 * 4;  // of four in a half word, two stay
     constexpr int most = mantissa - bits;
     if (At::count == 2 && At::width(1) == 1) return least + i < most ? least + i : most;
     return least;
+  }
+
+  // Codes of 3 bits are put together four a half word first, at every fourth bit: those of
+  // registers `odd` and `odd` + 2, of two k steps.
+  template <int steps, int odd>
+  static __device__ __forceinline__ u32 whole(const u32 (&words)[bits]) {
+    const u32 high = moved<2 * odd, 1>(words[steps]) & both(0x6666);
+    return ptx::and_or(words[2] >> (2 * steps + odd), both(0x1111), high);
   }
 
   // The code in a mantissa with its unit at bit `at`, over what `base` has.
@@ -50,6 +59,10 @@ struct PlacedIntegers {
   static __device__ __forceinline__ u32 over(u32 base, const u32 (&words)[bits]) {
     if constexpr (plane == At::count) {
       return base;
+    } else if constexpr (bits == 3) {
+      constexpr int place = step % 2 * 8 + i / 2 * 4;
+      const u32 word = moved<place, at>(whole<step / 2, i % 2>(words));
+      return ptx::and_or(word, both(7u << at), base);
     } else {
       constexpr int low = at + At::low_bit(plane);
       const u32 word = moved<At::bit(plane, step, i), low>(words[At::word(plane, step, i)]);

@@ -36,6 +36,7 @@ struct Planes {
     return first_word(p) + (4 * step + i) * width(p) / 16;
   }
   static __device__ constexpr int bit(int p, int step, int i) {
+    if (width(p) == 1) return step % 2 * 8 + i / 2 * 4 + step / 2 * 2 + i % 2;
     return (4 * step + i) * width(p) % 16;
   }
 };
