@@ -12,7 +12,6 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.tuned import model_config
 from humming.dispatch.tables import TunedTable, current_table
 from humming.errors import HummingError
 from humming.settings import tables_dir
@@ -22,6 +21,7 @@ from tuner.pipeline import Job, tune
 from tuner.progress import Watch
 from tuner.store.open import open_store
 from tuner.store.records import Winner
+from tuner.store.store import Store
 
 Shape = tuple[int, int]
 
@@ -33,6 +33,9 @@ SHAPES: tuple[Shape, ...] = (
     (8192, 1024),
     (7168, 8192),
 )
+_LATE_SECONDS = 3.0
+"""Time for each point that the first pass did not reach."""
+
 M_VALUES = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 
@@ -56,24 +59,39 @@ def tune_shapes(
     Raises HummingError where nothing could be proved for a point.
     """
     url = f"sqlite:///{folder}/tuning.db"
-    budget, watch = Budget(seconds), Watch(Console(file=sys.stderr))
     parts = _models(shapes)
+    for done, (config, _) in enumerate(parts):
+        (folder / str(done)).mkdir()
+        (folder / str(done) / "config.json").write_text(json.dumps(config), "utf-8")
     with open_store(url) as store:
-        for done, (config, held) in enumerate(parts):
-            model = folder / str(done)
-            model.mkdir()
-            (model / "config.json").write_text(json.dumps(config), "utf-8")
-            left = sum(len(shapes) for _, shapes in parts[done:])
-            job = Job(model / "config.json", device, m_values)
-            tuned = tune(job, store, tables_dir(url), budget.share(len(held), left), watch)
-        winners = {
-            (w.problem.n, w.problem.k, w.problem.m): w for w in store.winners(tuned.identity)
-        }
-    missing = [(n, k, m) for n, k in shapes for m in m_values if (n, k, m) not in winners]
+        found = _tune_all(parts, m_values, device, Budget(seconds), store, folder)
+        left = len(shapes) * len(m_values) - len(found)
+        if left:  # large problems took longer than their share
+            late = Budget(_LATE_SECONDS * left)
+            found = _tune_all(parts, m_values, device, late, store, folder)
+    missing = [(n, k, m) for n, k in shapes for m in m_values if (n, k, m) not in found]
     table = current_table(tables_dir(url))
     if table is None or missing:
         raise HummingError(f"nothing was proved for (n, k, m) = {missing}; raise --budget")
-    return TunedShapes(table, winners)
+    return TunedShapes(table, found)
+
+
+def _tune_all(
+    parts: list[tuple[dict[str, Any], list[Shape]]],
+    m_values: tuple[int, ...],
+    device: Device,
+    budget: Budget,
+    store: Store,
+    folder: Path,
+) -> dict[tuple[int, int, int], Winner]:
+    """Tunes what is not settled yet of each model, and returns all winners."""
+    watch = Watch(Console(file=sys.stderr))
+    for done, (_, held) in enumerate(parts):
+        left = sum(len(shapes) for _, shapes in parts[done:])
+        job = Job(folder / str(done) / "config.json", device, m_values)
+        share = budget.share(len(held), left)
+        tuned = tune(job, store, tables_dir(f"sqlite:///{folder}/tuning.db"), share, watch)
+    return {(w.problem.n, w.problem.k, w.problem.m): w for w in store.winners(tuned.identity)}
 
 
 def _models(shapes: Sequence[Shape]) -> list[tuple[dict[str, Any], list[Shape]]]:
@@ -82,25 +100,42 @@ def _models(shapes: Sequence[Shape]) -> list[tuple[dict[str, Any], list[Shape]]]
     parts = []
     left = list(shapes)
     for config, held in (
-        (_llama(4096, 14336, 32, 8, "qkv", "gate_up", "down"), SHAPES[1:4]),
-        (_llama(8192, 1024, 64, 8, "o", "down"), (SHAPES[0], SHAPES[4])),
+        (_llama(4096, 14336, (32, 8, 128), "qkv", "gate_up", "down"), SHAPES[1:4]),
+        (_llama(8192, 1024, (64, 8, 128), "o", "down"), (SHAPES[0], SHAPES[4])),
     ):
         if set(held) <= set(left):
             left = [shape for shape in left if shape not in held]
             parts.append((config, list(held)))
-    return parts + [(model_config(n, k), [(n, k)]) for n, k in left]
+    return parts + [(_llama(n, 128, (1, 1, k), "o"), [(n, k)]) for n, k in left]
 
 
-def _llama(hidden: int, intermediate: int, heads: int, kv: int, *layers: str) -> dict[str, Any]:
-    """A Llama of which only these layers are quantized."""
+def _llama(
+    hidden: int, intermediate: int, heads: tuple[int, int, int], *layers: str
+) -> dict[str, Any]:
+    """A bf16 Llama of which only these layers are quantized; `heads` are those of q, those of k and
+    v, and their size."""
     names = {"qkv": "[qkv]_proj", "o": "o_proj", "gate_up": "(gate|up)_proj", "down": "down_proj"}
-    config = model_config(hidden, 128)
-    scheme = config["quantization_config"]["config_groups"]["group_0"]
-    scheme["targets"] = [f"re:.*{names[layer]}" for layer in layers]
+    weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group"}
+    scheme = {
+        "targets": [f"re:.*{names[layer]}" for layer in layers],
+        "format": "pack-quantized",
+        "weights": {**weights, "group_size": 128, "dynamic": False},
+    }
     return {
-        **config,
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "torch_dtype": "bfloat16",
+        "hidden_size": hidden,
         "intermediate_size": intermediate,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv,
-        "head_dim": 128,
+        "num_attention_heads": heads[0],
+        "num_key_value_heads": heads[1],
+        "head_dim": heads[2],
+        "num_hidden_layers": 1,
+        "vocab_size": 128,
+        "quantization_config": {
+            "quant_method": "compressed-tensors",
+            "format": "pack-quantized",
+            "config_groups": {"group_0": scheme},
+            "ignore": ["lm_head"],
+        },
     }
