@@ -39,7 +39,7 @@ def reason(checkpoint: Checkpoint, name: str) -> str:
     if source is None:
         return "the checkpoint has no quantization config"
     for key in _KEYS:
-        listed = _listed(_Hashable(source), key)
+        listed = _listed(source, key)
         if listed is not None and listed.matches((name,)):
             return f"{source.path(key)} lists it"
     if _left_by_rule(source, name):
@@ -54,22 +54,8 @@ def reason(checkpoint: Checkpoint, name: str) -> str:
     return "its file holds floats; the config does not say why"
 
 
-class _Hashable:
-    """A Source by identity, for the cache: its values are the same object as long as it lives."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-
-    def __hash__(self) -> int:
-        return id(self.source)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hashable) and other.source is self.source
-
-
 @lru_cache(maxsize=64)
-def _listed(held: _Hashable, key: str) -> NameList | None:
-    source = held.source
+def _listed(source: Source, key: str) -> NameList | None:
     stored: Any = source.values.get(key)
     if not isinstance(stored, list):
         return None

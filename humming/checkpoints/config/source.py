@@ -48,10 +48,11 @@ _TELLING_KEYS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
     """Where a quantization was found: the object `values` under `key` ("" for a whole file) of the
-    file called `file`. `model` are the language model's own values.
+    file called `file`. `model` are the language model's own values. Told apart by identity, so that
+    what is made of it can be kept.
     """
 
     file: str

@@ -23,11 +23,12 @@ Source: TensorRT-Model-Optimizer, `modelopt/torch/export/quant_utils.py`, `quant
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
 
-from humming.checkpoints.config.names import path_names
+from humming.checkpoints.config.names import NameList, path_names
 from humming.checkpoints.config.source import Source
 from humming.checkpoints.layer import CheckpointLayer
 from humming.checkpoints.packing import signed
@@ -184,12 +185,20 @@ def _algorithm(module: StoredModule) -> str:
         return _BY_METHOD.get(method, "")
     if str(stored).upper() != _MIXED:
         return str(stored)
-    layers = values.get("quantized_layers")
+    matching = (algorithm for names, algorithm in _named(source) if names.matches((module.name,)))
+    return next(matching, "")
+
+
+@lru_cache(maxsize=8)
+def _named(source: Source) -> tuple[tuple[NameList, str], ...]:
+    """The modules that `quantized_layers` names, of each algorithm."""
+    layers = source.values.get("quantized_layers")
+    names: dict[str, list[str]] = {}
     for name, layer in layers.items() if isinstance(layers, Mapping) else ():
-        listed = path_names([name], source.file, source.path("quantized_layers"))
-        if isinstance(layer, Mapping) and listed.matches((module.name,)):
-            return str(layer.get("quant_algo") or "")
-    return ""
+        if isinstance(layer, Mapping):
+            names.setdefault(str(layer.get("quant_algo") or ""), []).append(name)
+    key = source.path("quantized_layers")
+    return tuple((path_names(of, source.file, key), algorithm) for algorithm, of in names.items())
 
 
 READER = Reader(

@@ -19,13 +19,16 @@ Source: amd-quark, `quark/torch/utils/pack.py` and `export/nn/modules/realquanti
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
 
 from humming.checkpoints.config.faults import fault
-from humming.checkpoints.config.names import path_names
+from humming.checkpoints.config.names import NameList, path_names
+from humming.checkpoints.config.source import Source
 from humming.checkpoints.layer import CheckpointLayer
 from humming.checkpoints.packing import from_words, signed
 from humming.checkpoints.registry import Reader, having
@@ -79,15 +82,24 @@ def read(module: StoredModule) -> CheckpointLayer:
 def _layer(module: StoredModule) -> Mapping[str, Any]:
     """The specification of this module: by name or glob, else the global one."""
     source = module.source
-    named = source.values.get("layer_quant_config")
-    for name, layer in named.items() if isinstance(named, Mapping) else ():
-        listed = path_names([name], source.file, source.path("layer_quant_config"))
-        if isinstance(layer, Mapping) and listed.matches((module.name,)):
+    for names, layer in _named(source):
+        if names.matches((module.name,)):
             return layer
     found = source.values.get("global_quant_config")
     if not isinstance(found, Mapping):
         raise fault(source.file, source.path("global_quant_config"), "an object", found)
     return found
+
+
+@lru_cache(maxsize=8)
+def _named(source: Source) -> tuple[tuple[NameList, Mapping[str, Any]], ...]:
+    """The modules that `layer_quant_config` names, of each specification."""
+    named, key = source.values.get("layer_quant_config"), source.path("layer_quant_config")
+    found: dict[str, tuple[list[str], Mapping[str, Any]]] = {}
+    for name, layer in named.items() if isinstance(named, Mapping) else ():
+        if isinstance(layer, Mapping):
+            found.setdefault(json.dumps(layer, sort_keys=True), ([], layer))[0].append(name)
+    return tuple((path_names(names, source.file, key), layer) for names, layer in found.values())
 
 
 def _stages(stored: Any, module: StoredModule) -> tuple[list[Spec], str]:
