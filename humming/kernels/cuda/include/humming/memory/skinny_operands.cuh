@@ -146,11 +146,20 @@ struct Operands {
   __device__ __forceinline__ void issue_elements(u32 target) const {
     const int column = group * Plan::unit_k + static_cast<int>(lane % chunks) * 8;
     int place[8];
+    if (permutation != nullptr && column + 8 <= k) {  // eight of them begin at 32 whole bytes
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      place[j] = column + j < k ? column + j : -1;
-      if (permutation != nullptr && place[j] >= 0)
-        place[j] = static_cast<int>(ptx::load_global_u32(permutation + place[j]));
+      for (int j = 0; j < 8; j += 4) {
+        const Words4 four = ptx::load_global_words4(permutation + column + j);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) place[j + i] = static_cast<int>(four.word[i]);
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        place[j] = column + j < k ? column + j : -1;
+        if (permutation != nullptr && place[j] >= 0)
+          place[j] = static_cast<int>(ptx::load_global_u32(permutation + place[j]));
+      }
     }
     const char* row = x;
 #pragma unroll 4
