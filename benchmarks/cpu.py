@@ -1,4 +1,4 @@
-"""`python -m benchmarks.cpu`: our served int4g128 layer against torch's kernels on this CPU.
+"""`python -m benchmarks.cpu`: our served layer against torch's kernels on this CPU.
 
 The layer is tuned first, by our own tuner from an empty database, never by hand; then it is called
 as a user calls it. All sides are measured in rounds, in random order within a round, each walking
@@ -9,6 +9,7 @@ tuner/measure.py's, the intervals are tuner/promote.py's.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -23,8 +24,8 @@ from typing import Any
 import torch
 
 from benchmarks.provenance import provenance
-from benchmarks.sides import GROUP, Side, errors, make_sides
-from benchmarks.tuned import FORMAT, TunedLayer, tune_layer
+from benchmarks.sides import Side, errors, make_sides
+from benchmarks.tuned import FORMATS, TunedLayer, tune_layer
 from humming.errors import HummingError
 from humming.jit.identity import serving_device
 from humming.quantize.quantizers import quantize
@@ -40,6 +41,7 @@ MIN_ROUNDS = 5
 
 def run(
     shapes: Sequence[tuple[int, int]],
+    formats: Sequence[str],
     m_values: tuple[int, ...],
     threads: int,
     seconds: float,
@@ -51,18 +53,18 @@ def run(
     device = serving_device(threads)
     started = provenance(device)
     results: list[dict[str, Any]] = []
-    for n, k in shapes:
+    for format, (n, k) in itertools.product(formats, shapes):
         w = torch.randn(n, k, generator=torch.Generator().manual_seed(seed)).to(torch.bfloat16)
-        q = quantize(w, FORMAT)
+        q = quantize(w, format)
         with tempfile.TemporaryDirectory(prefix="humming-benchmark-") as folder:
-            tuned = tune_layer(n, k, m_values, device, seconds * len(m_values), Path(folder))
+            budget = seconds * len(m_values)
+            tuned = tune_layer(n, k, format, m_values, device, budget, Path(folder))
             for m in m_values:
                 sides = make_sides(q, m, tuned.table, device.cache_bytes, seed + m)
                 results.append(_result(q, m, sides, tuned, rounds, seed))
     return {
         "benchmark": "cpu",
-        "format": FORMAT,
-        "group_size": GROUP,
+        "formats": list(formats),
         "cold_caches": COLD_CACHES,
         "threads": threads,
         "provenance": {**started, "load_average_after": list(os.getloadavg())},
@@ -81,6 +83,7 @@ def _result(
         samples = [cpu_sample(side.calls) for side in sides]
         taken = paired_us(samples, rounds, lambda: math.inf, seed)
     return {
+        "format": winner.problem.format,
         "n": winner.problem.n,
         "k": winner.problem.k,
         "m": m,
@@ -125,6 +128,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu", description=__doc__)
     parser.add_argument("--n", default="4096", help="out_features, such as 4096,6144")
     parser.add_argument("--k", default="4096", help="in_features, one for each n")
+    parser.add_argument("--format", default="int4g128", help=f"a list of {', '.join(FORMATS)}")
     parser.add_argument("--m", default="1", help="token counts, such as 1,16,256")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--budget", default="60s", help="tuning time of each shape and m")
@@ -142,6 +146,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
             f"`rounds >= {MIN_ROUNDS}` must hold, but got n={found.n}, k={found.k}, m={found.m}, "
             f"threads={found.threads}, rounds={found.rounds}"
         )
+    found.formats = found.format.split(",")
+    for format in found.formats:
+        if format not in FORMATS:
+            parser.error(f"--format must be of {', '.join(FORMATS)}, but got '{format}'")
     found.shapes, found.m_values = tuple(zip(ns, ks, strict=True)), ms
     return found
 
@@ -150,7 +158,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; exit code 0, or 2 where the input cannot be used."""
     found = parse_arguments(arguments)
     try:
-        report = run(found.shapes, found.m_values, found.threads, found.seconds, found.rounds)
+        report = run(
+            found.shapes, found.formats, found.m_values, found.threads, found.seconds, found.rounds
+        )
     except HummingError as error:
         print(f"benchmarks.cpu: {error}", file=sys.stderr)
         return error.exit_code

@@ -36,17 +36,21 @@ class Side:
 def make_sides(
     q: QuantizedTensor, m: int, table: TunedTable, cache_bytes: int, seed: int
 ) -> list[Side]:
-    """Our layer first, then the same layer without a table, then torch's three.
+    """Our layer first, then the same layer without a table, then torch's.
 
-    `q` has bf16 scales, so that every side computes with exactly the same weight.
+    Both of ours walk through the same copies of the weight, so that where they lie in memory moves
+    neither against the other. Torch has kernels of its own for int4g128 and int8; for all formats
+    it multiplies the dequantized weight, rounded to its type.
     """
     draw = torch.Generator().manual_seed(seed)
     x = torch.randn(m, q.shape[1], generator=draw).to(torch.bfloat16)
-    heuristic = TunedTable("none", ())
+    layers = _layers(q, cache_bytes)
+    none = TunedTable("none", ())
+    own = {"int4g128": _int4pack, "int8": _int8pack}.get(q.format)
     return [
-        _served("humming", "HummingLinear with the tuned table", q, x, table, cache_bytes),
-        _served("heuristic", "HummingLinear without a table", q, x, heuristic, cache_bytes),
-        _int4pack(q, x, cache_bytes),
+        _served("humming", "HummingLinear with the tuned table", layers, x, table),
+        _served("heuristic", "HummingLinear without a table", layers, x, none),
+        *([own(q, x, cache_bytes)] if own else []),
         _dense("torch_bf16", q, x, cache_bytes),
         _dense("torch_fp32", q, x.to(torch.float32), cache_bytes),
     ]
@@ -67,18 +71,23 @@ def errors(side: Side, q: QuantizedTensor) -> dict[str, float]:
     }
 
 
+def _layers(q: QuantizedTensor, cache_bytes: int) -> list[humming.HummingLinear]:
+    """So many copies of the layer as keep the cache cold."""
+    first = humming.HummingLinear.from_quantized(q)
+    weight_bytes = sum(buffer.nbytes for buffer in first.buffers())
+    count = rotation(weight_bytes, cache_bytes)
+    return [first, *(copy.deepcopy(first) for _ in range(count - 1))]
+
+
 def _served(
     name: str,
     what: str,
-    q: QuantizedTensor,
+    layers: list[humming.HummingLinear],
     x: torch.Tensor,
     table: TunedTable,
-    cache_bytes: int,
 ) -> Side:
-    first = humming.HummingLinear.from_quantized(q)
-    layers = [first]
-    weight_bytes = first.packed_codes.nbytes + first.packed_scales.nbytes
-    layers += [copy.deepcopy(first) for _ in range(rotation(weight_bytes, cache_bytes) - 1)]
+    # A shallow copy has plans of its own, and the tensors of its layer.
+    layers = [copy.copy(layer) for layer in layers]
     for layer in layers:
         layer.prepare(table=table, m=len(x), dtype=x.dtype)
     return Side(name, what, x, [_call(layer, x) for layer in layers])
@@ -101,6 +110,19 @@ def _int4pack(q: QuantizedTensor, x: torch.Tensor, cache_bytes: int) -> Side:
 
     calls = [call(codes.clone(), scales_and_zeros.clone()) for _ in range(sets)]
     return Side("torch_int4pack", "torch.ops.aten._weight_int4pack_mm_for_cpu, bf16 x", x, calls)
+
+
+def _int8pack(q: QuantizedTensor, x: torch.Tensor, cache_bytes: int) -> Side:
+    """torch's own kernel of int8 by channel."""
+    scales = q.scales.to(torch.bfloat16).view(-1)
+    sets = rotation(q.codes.nbytes, cache_bytes)
+
+    def call(codes: torch.Tensor) -> Call:
+        mm = torch.ops.aten._weight_int8pack_mm
+        return lambda: mm(x, codes, scales)
+
+    calls = [call(q.codes.clone()) for _ in range(sets)]
+    return Side("torch_int8pack", "torch.ops.aten._weight_int8pack_mm, bf16 x", x, calls)
 
 
 def _dense(name: str, q: QuantizedTensor, x: torch.Tensor, cache_bytes: int) -> Side:

@@ -21,7 +21,33 @@ from tuner.progress import Watch
 from tuner.store.open import open_store
 from tuner.store.records import Settled, Winner
 
-FORMAT = "int4g128"
+_GROUP_128 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}
+_CHANNEL_8 = {"num_bits": 8, "strategy": "channel"}
+_TOKEN_INT8 = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True}
+FORMATS: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None]] = {
+    "int4g128": ("pack-quantized", {**_GROUP_128, "symmetric": True}, None),
+    "uint4g128z": ("pack-quantized", {**_GROUP_128, "symmetric": False}, None),
+    "int8": ("pack-quantized", {**_CHANNEL_8, "type": "int", "symmetric": True}, None),
+    "fp8e4m3": ("float-quantized", {**_CHANNEL_8, "type": "float", "symmetric": True}, None),
+    "mxfp4": (
+        "mxfp4-pack-quantized",
+        {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32},
+        None,
+    ),
+    "nvfp4": (
+        "nvfp4-pack-quantized",
+        {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16},
+        None,
+    ),
+    "int8-int8": ("int-quantized", {**_CHANNEL_8, "type": "int", "symmetric": True}, _TOKEN_INT8),
+    "int4-int8": (
+        "int-quantized",
+        {"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": True},
+        _TOKEN_INT8,
+    ),
+}
+"""Formats that can be compared, and how a compressed-tensors config says each: its storage, weights
+and activations."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +59,14 @@ class TunedLayer:
     settled: dict[int, Settled]
 
 
-def model_config(n: int, k: int) -> dict[str, Any]:
+def model_config(n: int, k: int, format: str) -> dict[str, Any]:
     """A bf16 Llama whose only quantized layer, `self_attn.o_proj`, has the shape n x k."""
-    weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group"}
+    storage, weights, activations = FORMATS[format]
     scheme = {
         "targets": ["re:.*o_proj"],
-        "format": "pack-quantized",
-        "weights": {**weights, "group_size": 128, "dynamic": False},
+        "format": storage,
+        "weights": {**weights, "dynamic": False},
+        "input_activations": activations,
     }
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -54,7 +81,7 @@ def model_config(n: int, k: int) -> dict[str, Any]:
         "vocab_size": 128,
         "quantization_config": {
             "quant_method": "compressed-tensors",
-            "format": "pack-quantized",
+            "format": storage,
             "config_groups": {"group_0": scheme},
             "ignore": ["lm_head"],
         },
@@ -62,14 +89,21 @@ def model_config(n: int, k: int) -> dict[str, Any]:
 
 
 def tune_layer(
-    n: int, k: int, m_values: tuple[int, ...], device: Device, seconds: float, folder: Path
+    n: int,
+    k: int,
+    format: str,
+    m_values: tuple[int, ...],
+    device: Device,
+    seconds: float,
+    folder: Path,
 ) -> TunedLayer:
-    """Tunes a bf16 layer for each m, `seconds` in all, into a database in the empty `folder`.
+    """Tunes a bf16 layer of `format`, one of FORMATS, for each m, `seconds` in all, into a database
+    in the empty `folder`.
 
     Raises HummingError where nothing could be proved for an m.
     """
     model = folder / "config.json"
-    model.write_text(json.dumps(model_config(n, k)), "utf-8")
+    model.write_text(json.dumps(model_config(n, k, format)), "utf-8")
     url = f"sqlite:///{folder}/tuning.db"
     watch = Watch(Console(file=sys.stderr))
     with open_store(url) as store:

@@ -7,9 +7,11 @@ import torch
 
 from benchmarks import cpu, readme
 from benchmarks.sides import errors, make_sides
+from benchmarks.tuned import FORMATS, model_config
 from humming.dispatch.intervals import TunedTable
 from humming.errors import UsageError
 from humming.quantize.quantizers import quantize
+from tuner.workload import read_workload
 
 SIDES = ["humming", "heuristic", "torch_int4pack", "torch_bf16", "torch_fp32"]
 
@@ -80,9 +82,33 @@ def test_all_sides_compute_the_same_weight():
         assert errors(side, q)["relative"] < 2.0**-7
 
 
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_a_format_s_config_is_read_as_that_format(format, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(model_config(80, 256, format)))
+    workload = read_workload(tmp_path / "config.json")
+    assert [(g.n, g.k, g.format) for g in workload.problems] == [(80, 256, format)]
+
+
+def test_our_sides_share_their_copies():
+    q = quantize(torch.randn(48, 256).to(torch.bfloat16), "int8-int8")
+    ours, heuristic, *_ = make_sides(q, 4, TunedTable("none", ()), cache_bytes=1 << 16, seed=0)
+    pairs = zip(ours.calls, heuristic.calls, strict=True)
+    codes = [[call.__closure__[0].cell_contents.packed_codes for call in pair] for pair in pairs]
+    assert all(one is other for one, other in codes)
+    assert len({one.data_ptr() for one, _ in codes}) == len(codes) >= 2
+    assert errors(heuristic, q)["of_bound"] <= 1.0
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [["--n", "1,2"], ["--m", "0"], ["--n", "x"], ["--budget", "soon"], ["--rounds", "2"]],
+    [
+        ["--format", "int5"],
+        ["--n", "1,2"],
+        ["--m", "0"],
+        ["--n", "x"],
+        ["--budget", "soon"],
+        ["--rounds", "2"],
+    ],
 )
 def test_bad_arguments_are_one_sentence(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
