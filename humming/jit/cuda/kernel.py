@@ -138,8 +138,9 @@ class CudaKernel(ABC):
                 f"x, out and the weight must be on one GPU, but got {x.device}, {out.device} and "
                 f"{codes.device}"
             )
-        if codes.data_ptr() % ALIGNMENT or scales.data_ptr() % ALIGNMENT:
-            raise LayoutError("packed codes and scales must begin at a multiple of 16 bytes")
+        parts = (codes, scales, packed.zero_points, packed.row_scales, packed.permutation)
+        if any(part is not None and part.data_ptr() % ALIGNMENT for part in parts):
+            raise LayoutError("packed tensors must begin at a multiple of 16 bytes")
         if bias is not None and (tuple(bias.shape) != (n,) or bias.device != x.device):
             raise LayoutError(f"bias must be [{n}] on {x.device}, but got {_of(bias)}")
 
