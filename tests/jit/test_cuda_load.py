@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -59,7 +61,8 @@ def test_skinny_asks_for_no_workspace_and_launches_once():
     assert not dependent  # these weights were never launched before
     assert values[0] == x.data_ptr()
     assert values[1:3] == (packed.codes.data_ptr(), packed.scales.data_ptr())
-    assert values[5:] == (20, N, K, K + 8, N)
+    assert values[3:6] == (0, 0, 0)  # no zero points, row scales or act-order
+    assert values[8:] == (20, N, K, K + 8, N)
 
 
 def test_rows_that_begin_at_odd_places_are_copied():
@@ -68,8 +71,8 @@ def test_rows_that_begin_at_odd_places_are_copied():
     (launch,), _, _ = enqueue(kernel, x)
     assert launch[2][0] != x.data_ptr()
     assert launch[2][0] % 16 == 0
-    assert launch[2][3] == 0  # no bias
-    assert launch[2][8] == K
+    assert launch[2][6] == 0  # no bias
+    assert launch[2][11] == K
 
 
 @pytest.mark.parametrize("panel_n", [0, 16, 48, 4096])
@@ -80,16 +83,45 @@ def test_panels_cover_the_weight_and_the_product_is_torchs(panel_n):
     x, bias = torch.randn(5, K).to(torch.float16), torch.randn(N)
     room = torch.zeros(rows * K * 2, dtype=torch.uint8)
     launches, packed, out = enqueue(kernel, x, bias, room)
-    assert sum(launch[2][3] for launch in launches) == N
+    assert sum(launch[2][5] for launch in launches) == N
     at = 0
     for grid, threads, values, _, _ in launches:
         assert threads == 64
-        assert grid == (2, -(-values[3] // 16))
+        assert grid == (2, -(-values[5] // 16))
         assert values[0] == packed.codes.data_ptr() + at // 16 * 4 * 512
         assert values[1] == packed.scales.data_ptr() + at // 16 * 2 * 32
-        assert values[2] == room.data_ptr()
-        at += values[3]
+        assert values[2:5] == (0, 0, room.data_ptr())
+        assert values[6:] == (K, K)
+        at += values[5]
     assert torch.equal(out, bias.to(torch.float16).expand(5, N))  # of weights that are zero
+
+
+def test_a_weight_must_have_what_its_kernel_was_compiled_for():
+    kernel, packed = SkinnyKernel(kernel_of(SKINNY)), pack(weight(), CUDA_LAYOUT)
+    other = pack(quantize(torch.randn(N, K).to(torch.float16), "int4"), CUDA_LAYOUT, torch.float16)
+    with pytest.raises(LayoutError, match="must come without row_scales; pack it"):
+        kernel._check_parts(other)
+    with pytest.raises(LayoutError, match="compiled without act-order"):
+        kernel._check_parts(replace(packed, permutation=torch.arange(K, dtype=torch.int32)))
+    with pytest.raises(LayoutError, match="multiple of 16 bytes"):
+        kernel._check_parts(replace(packed, codes=packed.codes.view(-1)[1:]))
+    kernel._check_parts(packed)
+
+
+def test_rows_of_any_length_are_read_where_they_are():
+    problem = Problem("int4g128", N, K - 1, 1, "fp16", "fp16", layout=CUDA_LAYOUT, act_order=True)
+    kernel = SkinnyKernel(compiled(SKINNY, problem, GPU))
+    q = quantize(torch.randn(N, K - 1).to(torch.float16))
+    q = replace(q, permutation=torch.arange(K - 1, dtype=torch.int32))
+    x, packed, recorder = (
+        torch.randn(4, K).to(torch.float16)[:, 1:],
+        pack(q, CUDA_LAYOUT),
+        Recorder(),
+    )
+    kernel._enqueue(recorder, x, packed, None, torch.zeros(4, N, dtype=torch.float16), None)
+    ((_, _, values, _, _),) = recorder.launches
+    assert values[0] == x.data_ptr()
+    assert values[5] == packed.permutation.data_ptr()
 
 
 def test_one_panel_times_x_is_the_layers_product():

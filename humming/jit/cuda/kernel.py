@@ -43,6 +43,7 @@ class CudaKernel(ABC):
         self.compiled = compiled
         self._dtype = TORCH_DTYPES[static["activation_dtype"]]
         self._scale_dtype = TORCH_DTYPES[str(static["scale"]).lower()]
+        self._has = (bool(static["has_zero_points"]), bool(static["has_row_scales"]))
         self._smem_bytes = int(static.get("smem_bytes", 0))
         self._functions: dict[int, DeviceFunction] = {}
 
@@ -138,27 +139,36 @@ class CudaKernel(ABC):
                 f"x, out and the weight must be on one GPU, but got {x.device}, {out.device} and "
                 f"{codes.device}"
             )
-        parts = (codes, scales, packed.zero_points, packed.row_scales, packed.permutation)
-        if any(part is not None and part.data_ptr() % ALIGNMENT for part in parts):
-            raise LayoutError("packed tensors must begin at a multiple of 16 bytes")
         if bias is not None and (tuple(bias.shape) != (n,) or bias.device != x.device):
             raise LayoutError(f"bias must be [{n}] on {x.device}, but got {_of(bias)}")
 
     def _check_parts(self, packed: PackedOperand) -> None:
         """What the kernel was compiled for is what the weight has."""
-        static = self.compiled.source.static
-        for name in ("zero_points", "row_scales"):
-            has = getattr(packed, name) is not None
-            if has != bool(static[f"has_{name}"]):
-                raise LayoutError(
-                    f"a weight of format '{static['format']}' must come "
-                    f"{'without' if has else 'with'} {name}; pack it with humming.quantize.pack"
-                )
-        if packed.permutation is not None and not self.takes_permutation:
+        zeros, rows, order = packed.zero_points, packed.row_scales, packed.permutation
+        if ((zeros is not None), (rows is not None)) != self._has:
+            self._refuse_parts(packed)
+        if order is not None and not self.takes_permutation:
             raise LayoutError(
                 "this kernel was compiled without act-order, but the weight has a permutation; "
                 "compile it for a problem with act_order=True"
             )
+        if (
+            packed.codes.data_ptr() % ALIGNMENT
+            or packed.scales.data_ptr() % ALIGNMENT
+            or (zeros is not None and zeros.data_ptr() % ALIGNMENT)
+            or (rows is not None and rows.data_ptr() % ALIGNMENT)
+            or (order is not None and order.data_ptr() % ALIGNMENT)
+        ):
+            raise LayoutError("packed tensors must begin at a multiple of 16 bytes")
+
+    def _refuse_parts(self, packed: PackedOperand) -> None:
+        static = self.compiled.source.static
+        for name, wanted in zip(("zero_points", "row_scales"), self._has, strict=True):
+            if (getattr(packed, name) is not None) != wanted:
+                raise LayoutError(
+                    f"a weight of format '{static['format']}' must come "
+                    f"{'with' if wanted else 'without'} {name}; pack it with humming.quantize.pack"
+                )
 
 
 def _of(tensor: torch.Tensor) -> str:
