@@ -10,8 +10,9 @@ import torch
 
 from humming.dispatch.dispatcher import why_unservable
 from humming.errors import LayoutError
+from humming.quantize.files import canonical
 from humming.quantize.layout import PackedWeight, pack, unpack
-from humming.quantize.planes import bit_packed, bit_unpacked, sign_extended
+from humming.quantize.planes import bit_packed
 from humming.quantize.tensor import QuantizedTensor
 from humming.spec.device import Device
 from humming.spec.formats import QuantFormat
@@ -152,16 +153,13 @@ def stored_codes(q: QuantizedTensor) -> torch.Tensor:
 
 def canonical_codes(stored: torch.Tensor, format: str, n: int, k: int) -> torch.Tensor:
     """The inverse of `stored_codes`. Raises LayoutError on another shape or type."""
-    kind = QuantFormat.parse(format).weight.dtype
-    row_bytes = -(-k * kind.bits // 8)
-    if tuple(stored.shape) != (n, row_bytes) or stored.dtype != torch.uint8:
+    codes = canonical(stored, format, k)
+    if codes.shape[0] != n:
         raise LayoutError(
-            f"codes must be uint8 [{n}, {row_bytes}], {kind.bits} bits each, but got "
-            f"{stored.dtype} {list(stored.shape)}; load the state_dict of a layer of this shape "
-            "and format"
+            f"codes must be uint8 of {n} rows, but got {list(stored.shape)}; load the state_dict "
+            "of a layer of this shape and format"
         )
-    raw = bit_unpacked(stored, kind.bits, k)
-    return sign_extended(raw, kind.bits) if kind.kind == "int" else raw
+    return codes
 
 
 def _rounded(scales: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

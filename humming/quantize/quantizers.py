@@ -23,6 +23,7 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 """Types that a weight may have."""
 _ELEMENTS_AT_ONCE = 1 << 17
 """Few enough for a core's cache to hold them while scales are tried."""
+_ELEMENTS_ON_GPU = 1 << 24
 
 
 def quantize(w: torch.Tensor, format: str = "int4g128", method: str = "absmax") -> QuantizedTensor:
@@ -150,7 +151,8 @@ def _fitted(fitter: Fitter, pieces: Sequence[torch.Tensor], method: str) -> Fit:
 
 def _row_parts(w: torch.Tensor, rows: int) -> Iterator[torch.Tensor]:
     """`w` in runs of rows, a multiple of `rows` each but for the last."""
-    step = max(1, _ELEMENTS_AT_ONCE // w.shape[1] // rows) * rows
+    elements = _ELEMENTS_AT_ONCE if w.is_cpu else _ELEMENTS_ON_GPU
+    step = max(1, elements // w.shape[1] // rows) * rows
     return (w[row : row + step] for row in range(0, w.shape[0], step))
 
 

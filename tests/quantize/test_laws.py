@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import humming
 from humming.errors import LayoutError
-from humming.quantize import pack, quantize, unpack
+from humming.quantize import files, pack, quantize, unpack
 from humming.quantize.drawn import drawn
 from humming.quantize.slicing import take_rows
 from humming.reference import matmul_float64
@@ -71,6 +72,41 @@ def test_a_layer_keeps_codes_and_scales_through_files(
     back = other.quantized()
     for name, tensor in q.tensors.items():
         assert same_bits(back.tensors[name], tensor), name
+
+
+@settings(max_examples=60, deadline=None)
+@given(format=formats, act_order=st.booleans(), **SIZES)
+def test_a_weight_keeps_its_tensors_through_a_file(tmp_path_factory, format, act_order, n, k, seed):
+    q = any_weight(format, n, k, seed, act_order)
+    path = tmp_path_factory.mktemp("saved") / "weight.safetensors"
+    files.save(q, path)
+    back = files.load(path)
+    assert back.format == q.format
+    assert sorted(back.tensors) == sorted(q.tensors)
+    for name, tensor in q.tensors.items():
+        assert same_bits(back.tensors[name], tensor), name
+
+
+def test_a_file_that_is_not_a_weight_is_refused(tmp_path):
+    q = any_weight("int4g32", 4, 64, 1)
+    path = tmp_path / "weight.safetensors"
+    wrong = {
+        "cannot be read": lambda: path.write_bytes(b"not one"),
+        "names no format and k": lambda: save_file({"codes": q.codes}, path),
+        "must hold the tensors of": lambda: save_file(
+            {"codes": q.codes, "w": q.scales}, path, {"humming.format": "int4", "humming.k": "64"}
+        ),
+        "codes must be uint8": lambda: save_file(
+            {"codes": q.codes, "scales": q.scales},
+            path,
+            {"humming.format": "int4", "humming.k": "64"},
+        ),
+        "isfinite": lambda: files.save(replace(q, scales=q.scales * math.nan), path),
+    }
+    for sentence, write in wrong.items():
+        write()
+        with pytest.raises(LayoutError, match=sentence):
+            files.load(path)
 
 
 @settings(max_examples=100, deadline=None)
