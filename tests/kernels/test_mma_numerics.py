@@ -63,6 +63,8 @@ def test_rows_at_odd_places_and_any_stride_are_read_right():
             loaded = kernel(config, dtype)
             aligned = launch(loaded, operands.x[:40], operands.packed)
             assert torch.equal(launch(loaded, operands.odd_x[:40], operands.packed), aligned)
+            if config.stream_k:
+                continue  # where a tile's k is cut depends on m
             wide = launch(loaded, operands.x[2:3].expand(6, -1), operands.packed)
             assert torch.equal(wide, aligned[2:3].expand(6, -1))
 
