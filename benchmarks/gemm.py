@@ -14,7 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import torch
 
 from benchmarks.gemm_models import M_VALUES, SHAPES, TunedShapes, tune_shapes
 from benchmarks.gemm_peer import PeerProcess, warm
-from benchmarks.gemm_sides import FORMAT, make_sides, rows_of_x
+from benchmarks.gemm_sides import FORMAT, Sides, make_sides, rows_of_x
 from benchmarks.provenance import provenance
 from humming.dispatch.tables import Interval, TableEntry, TunedTable
 from humming.errors import HummingError
@@ -47,29 +47,33 @@ def run(
     device: Device,
     seconds: float,
     peer: Path | None,
-) -> dict[str, Any]:
-    """The whole comparison as plain JSON; `seconds` is the tuning budget of all points."""
+) -> Iterator[dict[str, Any]]:
+    """The whole comparison as plain JSON, after each shape anew; `seconds` is the tuning budget of
+    all points."""
     started, clock = provenance(device), time.monotonic()
     if peer is not None:
         warm(peer, shapes, m_values)
     warmed = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="humming-benchmark-") as folder:
         tuned = tune_shapes(shapes, m_values, device, seconds, Path(folder))
-        tuned_at = time.monotonic()
-        rows = measured(shapes, m_values, tuned.table, device, peer)
-    return {
-        "benchmark": "gemm",
-        "format": FORMAT,
-        "rounds": ROUNDS,
-        "replays": REPLAYS,
-        "seconds": {
-            "warming_the_peer": warmed - clock,
-            "tuning": tuned_at - warmed,
-            "comparing": time.monotonic() - tuned_at,
-        },
-        "provenance": started,
-        "rows": [row | _proof(tuned, row, device) for row in rows],
-    }
+    tuned_at = time.monotonic()
+    rows: list[dict[str, Any]] = []
+    for row in measured(shapes, m_values, tuned.table, device, peer):
+        rows.append(row | _proof(tuned, row, device))
+        if len(rows) % len(m_values) == 0:
+            yield {
+                "benchmark": "gemm",
+                "format": FORMAT,
+                "rounds": ROUNDS,
+                "replays": REPLAYS,
+                "seconds": {
+                    "warming_the_peer": warmed - clock,
+                    "tuning": tuned_at - warmed,
+                    "comparing": time.monotonic() - tuned_at,
+                },
+                "provenance": started,
+                "rows": rows,
+            }
 
 
 def measured(
@@ -78,9 +82,8 @@ def measured(
     table: TunedTable,
     device: Device,
     peer: Path | None,
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """Times, ratios and errors of every shape and m."""
-    rows: list[dict[str, Any]] = []
     theirs = None if peer is None else PeerProcess(peer)
     try:
         for n, k in shapes:
@@ -88,21 +91,24 @@ def measured(
             if theirs is not None:
                 theirs.open(n, k)
             for m in m_values:
-                x = rows_of_x(m, k, seed=m)
-                with torch.inference_mode():
-                    samples = [sides.ours(x, table), sides.theirs(x)]
-                    if theirs is not None:
-                        theirs.prepare(m)
-                        samples.append(theirs.sample)
-                    ours, torchs = sides.errors(x)
-                    row = {"n": n, "k": k, "m": m, **_rounds(samples)}
-                rows.append({**row, "rel_error": ours, "torch_rel_error": torchs})
+                yield {"n": n, "k": k, "m": m, **_row(sides, rows_of_x(m, k, m), table, theirs)}
             del sides
             torch.cuda.empty_cache()
     finally:
         if theirs is not None:
             theirs.close()
-    return rows
+
+
+def _row(
+    sides: Sides, x: torch.Tensor, table: TunedTable, theirs: PeerProcess | None
+) -> dict[str, Any]:
+    with torch.inference_mode():
+        samples = [sides.ours(x, table), sides.theirs(x)]
+        if theirs is not None:
+            theirs.prepare(len(x))
+            samples.append(theirs.sample)
+        ours, torchs = sides.errors(x)
+        return {**_rounds(samples), "rel_error": ours, "torch_rel_error": torchs}
 
 
 def _rounds(samples: Sequence[Callable[[int], float]]) -> dict[str, Any]:
@@ -223,16 +229,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if found.check is not None:
             report = json.loads(found.check.read_text("utf-8"))
             return int(check(report, found.rows, device, found.peer) > 0)
-        report = run(found.shapes, found.m_values, device, found.seconds, found.peer)
+        text = ""
+        for report in run(found.shapes, found.m_values, device, found.seconds, found.peer):
+            text = json.dumps(report, indent=1) + "\n"
+            if found.out is not None:
+                found.out.parent.mkdir(parents=True, exist_ok=True)
+                found.out.write_text(text, "utf-8")
     except HummingError as error:
         print(f"benchmarks.gemm: {error}", file=sys.stderr)
         return max(error.exit_code, 2)
-    text = json.dumps(report, indent=1) + "\n"
     if found.out is None:
         print(text, end="")
-    else:
-        found.out.parent.mkdir(parents=True, exist_ok=True)
-        found.out.write_text(text, "utf-8")
     return 0
 
 
