@@ -100,13 +100,13 @@ def _settle_all(
     with Worker(job.device) as worker, watch.running(problems, problems - len(open_tasks)):
         if not open_tasks or budget.over:
             return
-        _warn_if_busy(watch)
         try:
             rate = read_bytes_per_s(worker, budget)
         except WorkerLostError:
             if budget.over:
                 return
             raise
+        _warn_if_busy(watch)
         for done, task in enumerate(open_tasks):
             if budget.over:
                 return

@@ -85,7 +85,7 @@ def test_a_wrong_m(call, model, m):
 def test_a_wrong_format_budget_or_device(call, model):
     path = model()
     expect_one_sentence(call("--model", path, "--format", "int5gg"), "int5gg", "int4g128")
-    expect_one_sentence(call("--model", path, "--format", "int8"), "int8", "--format int4g128")
+    expect_one_sentence(call("--model", path, "--format", "int4-int4"), "int4-int4", "use int4")
     expect_one_sentence(call("--model", path, "--budget", "soon"), "60s")
     expect_one_sentence(call("--model", path, "--device", "tpu"), "tpu")
     expect_one_sentence(call("--model", path, "--device", "cuda:99"), "cuda:99")
@@ -129,6 +129,7 @@ def test_no_compiler(call, model, monkeypatch, tmp_path):
     python_only.mkdir()
     monkeypatch.setenv("PATH", str(python_only))
     monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr("humming.jit.compiler._packaged_zig", lambda: None)
     monkeypatch.setenv("HUMMING_CACHE", str(tmp_path / "empty cache"))
     assert shutil.which("c++") is None
     expect_one_sentence(call("--model", model(), "--format", "int4g128"), "compiler", "install g++")
@@ -145,7 +146,7 @@ def test_a_search_space_with_a_typo(call, tmp_path):
 
 def test_spaces_plan_version_and_upgrade_print_json(call, model):
     code, out, _ = call("spaces", "--json")
-    assert code == 0 and json.loads(out)["spaces"][0]["family"] == "cpu"
+    assert code == 0 and "cpu" in {space["family"] for space in json.loads(out)["spaces"]}
     code, out, _ = call("plan", "--model", model(), "--format", "int4g128", "--json", "--m", "1")
     plan = json.loads(out)
     assert code == 0 and {row["m"] for row in plan["tuning"]} == {1}
