@@ -130,6 +130,7 @@ def test_no_compiler(call, model, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(python_only))
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr("humming.jit.compiler._packaged_zig", lambda: None)
+    monkeypatch.setattr("tuner.pipeline.os.getloadavg", lambda: (0.0, 0.0, 0.0))
     monkeypatch.setenv("HUMMING_CACHE", str(tmp_path / "empty cache"))
     assert shutil.which("c++") is None
     expect_one_sentence(call("--model", model(), "--format", "int4g128"), "compiler", "install g++")
