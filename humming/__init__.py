@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from humming.version import __version__
 
 if TYPE_CHECKING:
-    from humming.convert import convert
+    from humming.convert import convert, prepare
     from humming.gemm import gemm
-    from humming.linear import HummingLinear, prepare
+    from humming.linear import HummingLinear
     from humming.quantize.quantizers import quantize
     from humming.quantize.tensor import QuantizedTensor
 
@@ -33,7 +33,7 @@ _HOMES = {
     "HummingLinear": "humming.linear",
     "QuantizedTensor": "humming.quantize.tensor",
     "convert": "humming.convert",
-    "prepare": "humming.linear",
+    "prepare": "humming.convert",
 }
 
 

@@ -1,13 +1,17 @@
-"""Replace a model's nn.Linear layers by quantized ones. The layer itself is linear.py."""
+"""What is done to all layers of a model: replacing nn.Linear by quantized ones, and preparing them.
+The layer itself is linear.py."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from pathlib import Path
 
+import torch
 from torch import nn
 
+from humming.dispatch.intervals import TunedTable
 from humming.errors import FormatError, LayoutError
 from humming.linear import HummingLinear
 from humming.quantize.quantizers import check_method
@@ -69,6 +73,30 @@ def convert(
             RuntimeWarning,
             stacklevel=2,
         )
+    return model
+
+
+def prepare(
+    model: nn.Module,
+    table: str | Path | TunedTable | None = None,
+    m: int | None = None,
+    dtype: torch.dtype | None = None,
+) -> nn.Module:
+    """Binds every HummingLinear of `model` anew and compiles its kernels now; see the method.
+
+    Raises LayoutError where the model has none.
+    """
+    layers = [module for module in model.modules() if isinstance(module, HummingLinear)]
+    if not layers:
+        raise LayoutError("prepare needs a model with HummingLinear layers; call humming.convert")
+    alike: dict[tuple[object, ...], HummingLinear] = {}
+    for layer in layers:
+        device, biased = layer.packed_codes.device, layer.bias is not None
+        first = alike.setdefault((layer.spec, layer.dtype, biased, device), layer)
+        if first is layer:
+            layer.prepare(table, m, dtype)
+        else:
+            layer._bind_like(first)
     return model
 
 

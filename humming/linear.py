@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd import forward_ad
 
 from humming.checkpoints.folder import Checkpoint
 from humming.dispatch.intervals import TunedTable
@@ -43,7 +42,7 @@ from humming.state import (
     stored_codes,
     wait_until_written,
 )
-from humming.warm import WarmCall, autocast_dtype, intercepted, warm_call
+from humming.warm import WarmCall, autocast_dtype, has_tangent, intercepted, warm_call
 
 _BUFFERS = {name: f"packed_{name}" for name in TENSORS}
 _CANONICAL = ("scales", "zero_points", "global_scales", "permutation")
@@ -264,7 +263,7 @@ class HummingLinear(nn.Module):
         to = autocast_dtype(x)
         if to is not None:
             return self._under_autocast(x, to)
-        if (x.requires_grad and torch.is_grad_enabled()) or _has_tangent(x):
+        if (x.requires_grad and torch.is_grad_enabled()) or has_tangent(x):
             raise LayoutError(NO_BACKWARD)
         if type(x) not in _PLAIN or x.is_meta or x.is_neg() or intercepted():
             return self._through_op(x)
@@ -391,38 +390,7 @@ class HummingLinear(nn.Module):
         self._settle(repacked(self._packed(), self.dtype), self.bias, self.dtype)
 
 
-def prepare(
-    model: nn.Module,
-    table: str | Path | TunedTable | None = None,
-    m: int | None = None,
-    dtype: torch.dtype | None = None,
-) -> nn.Module:
-    """Binds every HummingLinear of `model` anew and compiles its kernels now; see the method.
-
-    Raises LayoutError where the model has none.
-    """
-    layers = [module for module in model.modules() if isinstance(module, HummingLinear)]
-    if not layers:
-        raise LayoutError("prepare needs a model with HummingLinear layers; call humming.convert")
-    alike: dict[tuple[object, ...], HummingLinear] = {}
-    for layer in layers:
-        device, biased = layer.packed_codes.device, layer.bias is not None
-        first = alike.setdefault((layer.spec, layer.dtype, biased, device), layer)
-        if first is layer:
-            layer.prepare(table, m, dtype)
-        else:
-            layer._bind_like(first)
-    return model
-
-
 _PLAIN = (torch.Tensor, nn.Parameter)
 _compiling = torch.compiler.is_compiling  # by these names for the sake of time
 _num_threads = torch.get_num_threads
 _MOST_WARM = 4096
-
-
-def _has_tangent(x: torch.Tensor) -> bool:
-    """Whether forward-mode differentiation asks for a derivative along `x`."""
-    if forward_ad._current_level < 0:
-        return False
-    return forward_ad.unpack_dual(x).tangent is not None  # type: ignore[no-untyped-call]

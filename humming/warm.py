@@ -36,6 +36,13 @@ def intercepted() -> bool:
     )
 
 
+def has_tangent(x: torch.Tensor) -> bool:
+    """Whether forward-mode differentiation asks for a derivative along `x`."""
+    if forward_ad._current_level < 0:
+        return False
+    return forward_ad.unpack_dual(x).tangent is not None  # type: ignore[no-untyped-call]
+
+
 def autocast_dtype(x: torch.Tensor) -> torch.dtype | None:
     """The type into which torch's autocast takes the x of a linear layer, and so its output; None
     where it leaves x alone."""
