@@ -178,7 +178,8 @@ def _zero_points(
 def _words(words: torch.Tensor, module: StoredModule) -> torch.Tensor:
     """uint8 [rows, 8 * words], columns in their order."""
     export = module.source.values.get("export")
-    method = export.get("pack_method", "reorder") if isinstance(export, Mapping) else "reorder"
+    stored = export.get("pack_method") if isinstance(export, Mapping) else None
+    method = "reorder" if stored is None else str(stored)
     if method not in _ORDERS:
         known = " or ".join(_ORDERS)
         raise fault(module.source.file, module.source.path("export.pack_method"), known, method)
