@@ -83,7 +83,7 @@ def check(noise: Noise, tunings: int) -> None:
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_equals_are_not_promoted_and_a_gain_is_found(noise):
-    check(noise, 20)
+    check(noise, 10)
 
 
 @pytest.mark.slow

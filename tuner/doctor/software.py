@@ -118,7 +118,7 @@ def cxx_compiler(_: Surroundings) -> Finding:
         compiler = find_compiler()
         compile_source(read_probe_source("generic"), compiler)
     except CompilerNotFoundError as error:
-        return fail(str(error).split(";")[0], "apt-get install g++, or pip install ziglang")
+        return fail(str(error).split(";")[0], f"apt-get install g++, or pip install '{OURS}[zig]'")
     except CompileError as error:
         text = " ".join(str(error).split())[:300]
         return fail(text, "apt-get install --reinstall g++, or name another with HUMMING_CXX")
