@@ -35,7 +35,7 @@ _TILES = (
     (128, 2, 1, 1),
     (128, 3, 1, 1),
     (128, 2, 2, 1),
-    (192, 3, 1, 1),
+    (160, 3, 1, 1),
     (256, 2, 1, 1),
 )
 _MOST_STAGES = 14
@@ -61,7 +61,7 @@ def wgmma_default(problem: Problem, device: Device, m: int) -> WgmmaConfig | Non
 
 def _choices(problem: Problem, device: Device) -> Iterator[WgmmaConfig]:
     for block_m, warpgroups, tiles_n, blocks_per_sm in _TILES:
-        if block_m < min(128, -(-problem.m // 2)) or (block_m == 192 and problem.m > 384):
+        if block_m < min(128, -(-problem.m // 2)) or (block_m == 160 and problem.m > 320):
             continue  # weights dequantized too often; more tiles than such a size pays for
         config = WgmmaConfig(
             block_m=block_m,

@@ -36,7 +36,7 @@ CONFIGS = (
     (48, 1, 2, 1, 6, 2, 1),
     (32, 2, 4, 2, 8, 1, 1),
     (16, 2, 4, 1, 3, 1, 1),
-    (192, 3, 1, 2, 6, 1, 1),
+    (160, 3, 1, 2, 6, 1, 1),
 )
 """Tiles, clusters, stages and ways to cut k of every shape of the code."""
 

@@ -22,7 +22,7 @@ _REGISTERS = 65536  # of a multiprocessor
 _REGISTERS_MOST = 240  # of a thread
 _FILL_REGISTERS = 32
 _COUNT_MOST = 2**30  # of rows and of tiles: they are counted in 32 bits
-_WORKING_REGISTERS, _TILE_REGISTERS = 30, 9  # of a thread, beside sums and fragments
+_WORKING_REGISTERS, _TILE_REGISTERS = 43, 11  # of a thread, beside sums and fragments
 
 
 def wgmma_block_rows(config: WgmmaConfig) -> int:

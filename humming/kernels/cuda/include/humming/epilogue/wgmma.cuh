@@ -4,6 +4,7 @@
 // Reads -> writes: accumulators, bias -> out [m, n], 16 bytes a thread where they are aligned.
 // Source: own. Eight or more lanes write contiguous bytes of one output row.
 #pragma once
+#include "humming/dequant/scaled_weights.cuh"
 #include "humming/epilogue/wgmma_partials.cuh"
 #include "humming/memory/wgmma_staged.cuh"
 #include "humming/ptx/sync.cuh"
@@ -30,6 +31,8 @@ __device__ __forceinline__ void group_store(const WgmmaSums<Config>& sums, u32 o
   using Plan = WgmmaPlan<Config>;
   using Staged = WgmmaStaged<Config>;
   constexpr int tiles = Config::tiles_n;
+  constexpr float lifted =
+      1 << ScaledWeights<typename Config::Codes, typename Config::Activation>::lift;
   const Staged staged(shared, group);
   const int first_row = work.tile_n * Plan::block_rows + group * Plan::group_rows;
   const int first_m = work.tile_m * Config::block_m;
@@ -59,8 +62,8 @@ __device__ __forceinline__ void group_store(const WgmmaSums<Config>& sums, u32 o
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float (&four)[4] = sums[t][c0 + c + i / 2];
-          pairs[i] = Config::Activation::pack(four[i % 2 * 2] + bias[t][i % 2],
-                                              four[i % 2 * 2 + 1] + bias[t][i % 2]);
+          pairs[i] = Config::Activation::pack(four[i % 2 * 2] * lifted + bias[t][i % 2],
+                                              four[i % 2 * 2 + 1] * lifted + bias[t][i % 2]);
         }
         staged.put(pairs, t, c, warp, lane);
       }

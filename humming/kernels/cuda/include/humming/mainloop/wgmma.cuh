@@ -64,7 +64,6 @@ template <class Config>
 __device__ __forceinline__ void group_multiply(WgmmaSums<Config>& sums, RingDrain<Config>& drain,
                                                WgmmaScales<Config>& scales, int units) {
   using Plan = WgmmaPlan<Config>;
-  using Codes = typename Config::Codes;
   using Product = WarpgroupProduct<typename Config::Activation>;
   constexpr int tiles = Config::tiles_n, sets = Plan::sets;
 
@@ -93,10 +92,7 @@ __device__ __forceinline__ void group_multiply(WgmmaSums<Config>& sums, RingDrai
       for (int step = 0; step < 4; ++step) {
         auto& set = a[step % sets];
 #pragma unroll
-        for (int t = 0; t < tiles; ++t) {
-          Codes::fragment(set[t], words[t].word, step);
-          scales.factors[t].apply(set[t]);
-        }
+        for (int t = 0; t < tiles; ++t) scales.weights[t].fragment(set[t], words[t].word, step);
         settle_fragments(set);
         ptx::wgmma_fence();
 #pragma unroll

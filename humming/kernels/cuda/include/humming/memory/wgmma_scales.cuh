@@ -3,7 +3,7 @@
 // Reads -> writes: packed scales in global memory -> registers: the pair of rows g and g + 8.
 // Source: own. 32 bytes a row tile and group are one sector; the load is a unit old when it is used.
 #pragma once
-#include "humming/dequant/fragment_factors.cuh"
+#include "humming/dequant/scaled_weights.cuh"
 #include "humming/memory/wgmma_plan.cuh"
 #include "humming/ptx/move.cuh"
 #include "humming/scheduler/wgmma.cuh"
@@ -16,8 +16,7 @@ struct WgmmaScales {
 
   const char* source[Config::tiles_n];
   u32 ahead[Config::tiles_n];
-  FragmentFactors<typename Config::Codes, typename Config::Activation, true, false>
-      factors[Config::tiles_n];
+  ScaledWeights<typename Config::Codes, typename Config::Activation> weights[Config::tiles_n];
 
   __device__ __forceinline__ WgmmaScales(const WgmmaCall& call, const WgmmaWork& work, int group,
                                          int warp, int lane) {
@@ -41,7 +40,7 @@ struct WgmmaScales {
   // The scales brought last are those of the unit that begins.
   __device__ __forceinline__ void take() {
 #pragma unroll
-    for (int t = 0; t < Config::tiles_n; ++t) factors[t].set(ahead[t], 0);
+    for (int t = 0; t < Config::tiles_n; ++t) weights[t].set(ahead[t]);
   }
 };
 

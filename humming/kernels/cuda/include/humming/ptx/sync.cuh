@@ -21,6 +21,15 @@ __device__ __forceinline__ u32 add_global(u32* counter, u32 v) {
                : "memory");
   return before;
 }
+// Of no order with anything else.
+__device__ __forceinline__ u32 add_global_relaxed(u32* counter, u32 v) {
+  u32 before;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(counter), "r"(v)
+               : "memory");
+  return before;
+}
 __device__ __forceinline__ u32 load_global_acquire(const u32* counter) {
   u32 v;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(counter) : "memory");
