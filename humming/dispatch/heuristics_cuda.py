@@ -62,11 +62,16 @@ def heuristic(problem: Problem, device: Device) -> KernelConfig:
         if many:
             return many
     block_m = [rows for low, rows in BLOCK_M_STEPS if low <= step][-1]
+    mma = not problem_violations("mma", problem, device)
+    if mma and step > _FEW_ROWS and block_m and device.compute_capability == (9, 0):
+        one_pass = mma_default(problem, device, last)
+        if one_pass:  # 26 to 31 us, of other formats, where two passes of skinny take 37 to 40
+            return one_pass
     if block_m and not problem_violations("skinny", problem, device):
         for config in _skinny(problem, device, block_m):
             if not config_violations(config, problem, device):
                 return config
-    if last <= _most_rows(device) and not problem_violations("mma", problem, device):
+    if mma and last <= _most_rows(device):
         return mma_default(problem, device, last) or _DEQUANTIZE
     return _DEQUANTIZE
 
