@@ -49,7 +49,7 @@ def sample() -> list[tuple[KernelConfig, Problem]]:
     for index, config in enumerate((*skinny, *others)):
         for number in range(2):
             format = FORMATS[(2 * index + number) % len(FORMATS)]
-            if getattr(config, "warpgroup", 0) and number or config.family == "wgmma":
+            if (getattr(config, "warpgroup", 0) and number) or config.family == "wgmma":
                 format = "int4g128"
             n, k = ((328, 520), (200, 1300))[number]
             asked = problem(dtype, n, k, config.block_m, format, act_order=index % 4 == 3)
