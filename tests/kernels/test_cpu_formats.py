@@ -21,13 +21,13 @@ SHAPES = [*product((1, 5, 33), (8, 40, 64, 96, 100)), (2880, 100), (33, 2880)]
 ROWS = (0, 1, 3, 17)
 NAMES = ("stream", "stream-rows", "stream-split", "blocked")
 DTYPES = ("bf16", "fp16", "fp32")
-SERVED_MOST = ("int8", "uint4g128z", "fp8e4m3", "mxfp4", "nvfp4", "int4-int8", "int8-int8")
+SERVED_MOST = ("int8", "uint4g128z", "fp8e4m3", "nvfp4", "int4-int8")
 OTHERS = (
     *("int1g32", "int2", "int3g64", "int4", "int4g20", "int5g24", "int6g16", "int7g8", "int8g128"),
     *("uint1g64z", "uint2g32zf", "uint3g40z", "uint4g64zf", "uint5zf", "uint6g128z", "uint8z"),
     *("fp3e1m1g8", "fp5e2m2g16", "fp6e3m2", "fp7e3m3g96", "fp8e4m3t", "fp8e4m3b128", "fp8e5m2"),
-    *("fp8e3m4g64", "fp8e6m1", "fp8e7m0", "mxfp6e2m3", "mxfp8e5m2", "mxint8"),
-    *("int4g128-int8", "int8g40-int8"),
+    *("fp8e3m4g64", "fp8e6m1", "fp8e7m0", "mxfp4", "mxfp6e2m3", "mxint8"),
+    *("int4g128-int8", "int8-int8", "int8g40-int8"),
 )
 """Formats of every width, kind of zero point, and way in which groups meet steps of 32 columns."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from kernel_cases import configs_of, kernel, launch
+from kernel_cases import case, code_paths, configs_of, kernel, launch
 
 from humming.quantize import QuantizedTensor, pack
 from humming.reference import error_bound, matmul_float64
@@ -35,6 +35,23 @@ def test_rows_of_tiny_numbers(code_path, name, output):
     scale = torch.tensor([2.0**e for e in (-133, -130, -127, -126, -125, -119, -118, -100, 0)])
     out = check(code_path, name, (x * scale[:, None]).bfloat16(), output)
     assert bool((out != 0).any(dim=1).all())
+
+
+FORMATS = {"fp8e5m2": 2.0**-16, "nvfp4": 0.5, "uint4g40z": 1.0, "int6": 1.0, "fp8e7m0": 2.0**-62}
+"""Format -> the number that the values of all its codes are multiples of."""
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_rows_of_tiny_numbers_under_every_kind_of_weight(format):
+    operands = case(33, 100, "bf16", format, act_order=True)
+    safe = LEAST_SAFE / FORMATS[format]
+    scale = torch.tensor([2.0**-133, 2.0**-127, safe / 64, safe / 2, safe, safe * 2, 1.0])
+    x = (operands.x[:7] * scale[:, None]).bfloat16()
+    path = code_paths("bf16", format)[-1]
+    loaded = kernel(configs_of(path)["stream-rows"], "bf16", None, format, act_order=True)
+    out = launch(loaded, x, operands.packed, threads=2)
+    error = (out.double() - matmul_float64(x, operands.q)).abs()
+    assert bool((error <= error_bound(x, operands.q, out.dtype)).all())
 
 
 @pytest.mark.parametrize("name", ["stream-rows", "blocked"])

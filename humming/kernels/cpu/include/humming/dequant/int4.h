@@ -40,9 +40,9 @@ struct Int4 {
     constexpr bool in_lower = j < Int4Unit::kLowerNibbles;
     constexpr int bit = 4 * j - (in_lower ? 0 : Int4Unit::kUpperShift);
     const Codes& codes = in_lower ? unit.lower : unit.upper;
-    if constexpr (kHasLookup && bit == 0) return lookup(codes, kValues16<Int4>.of);
+    if constexpr (kHasLookup && bit == 0) return lookup(codes, kValues<Int4, 16>.of);
     if constexpr (kHasLookup && j >= kFirstShifted) {
-      return lookup(shift_right<4 * j>(unit.lower), kValues16<Int4>.of);
+      return lookup(shift_right<4 * j>(unit.lower), kValues<Int4, 16>.of);
     }
     constexpr int exponent = kMantissaBits - bit;
     constexpr uint32_t mask = 0xFu << bit;

@@ -30,7 +30,7 @@ struct Integer {
   template <int j>
   static HUMMING_INLINE Vec value(const Unit& unit) {
     if constexpr (kHasLookup && bits <= 4) {
-      return lookup(unit.template lowest<j>(), kValues16<Integer>.of);
+      return lookup(unit.template lowest<j>(), kValues<Integer, 16>.of);
     } else if constexpr (bits == 8) {
       constexpr int bit = Unit::template bit_of<j>;
       constexpr int shift = bit < 16 ? 0 : 16;

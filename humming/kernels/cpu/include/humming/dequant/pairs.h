@@ -102,11 +102,7 @@ struct PairsOf<Dequant, PairSource::kBytes> {
   static HUMMING_INLINE Zero load_zero(const float*) { return {}; }
   template <int term>
   static HUMMING_INLINE Pairs pair(const Unit& unit, Zero) {
-    const Codes codes = shift_right<8 * (term % 2)>(unit.line[term / 2]);
-    const Pairs magnitude =
-        choose_by_bit<6>(codes, lookup_pairs(codes, kBf16Values<Type, 64, 64>.of),
-                         lookup_pairs(codes, kBf16Values<Type, 64>.of));
-    return and_or(shift_left<8>(codes), 0x80008000u, magnitude);
+    return Type::halves(shift_right<8 * (term % 2)>(unit.line[term / 2]));
   }
 };
 

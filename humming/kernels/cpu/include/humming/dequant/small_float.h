@@ -41,11 +41,33 @@ struct SmallFloat {
            mantissa << (kMantissaBits - mantissa_bits);
   }
 
+  // The values, as bf16 numbers, of the codes in the low bits of the halves of each lane, where the
+  // machine looks them up; of less than 8 bits, other bits must be zero.
+  static HUMMING_INLINE Codes halves(Codes codes) {
+    if constexpr (bits <= 5) return lookup_pairs(codes, kBf16Values<SmallFloat, 32>.of);
+    const Codes low = lookup_pairs(codes, kBf16Values<SmallFloat, 64>.of);
+    if constexpr (bits == 6) return low;
+    const Codes high = lookup_pairs(codes, kBf16Values<SmallFloat, 64, 64>.of);
+    const Codes found = choose_by_bit<6>(codes, high, low);
+    if constexpr (bits == 7) return found;
+    return and_or(shift_left<8>(codes), 0x80008000u, found);
+  }
+
   // The value of column j of each lane.
   template <int j>
   static HUMMING_INLINE Vec value(const Unit& unit) {
     if constexpr (kHasLookup && bits <= 4) {
-      return lookup(unit.template lowest<j>(), kValues16<SmallFloat>.of);
+      return lookup(unit.template lowest<j>(), kValues<SmallFloat, 16>.of);
+    } else if constexpr (kHasPairLookup && bits == 8) {
+      constexpr int byte = j % 4;
+      const Codes pair = halves(shift_right<byte % 2 * 8>(unit.template word<j>()));
+      return as_float(byte < 2 ? shift_left<16>(pair) : and_xor(pair, 0xFFFF0000u, 0));
+    } else if constexpr (kHasPairLookup && bits > 4) {
+      return as_float(shift_left<16>(halves(unit.template code<j>())));
+    } else if constexpr (kHasSmallLookup && bits == 4) {
+      const Codes code = unit.template lowest<j>();
+      const Vec magnitude = lookup_magnitude(code, kValues<SmallFloat, 8>.of);
+      return as_float(and_or(moved<bits - 1, 31>(code), 0x80000000u, as_codes(magnitude)));
     } else {
       constexpr int below = kMantissaBits - mantissa_bits;  // bits of fp32's mantissa that are zero
       constexpr uint32_t lowest = (uint32_t)(127 + kLowest) << kMantissaBits;

@@ -16,17 +16,17 @@ struct Table {
   Number of[entries];
 };
 
-template <class Type>
-constexpr Table<float, 16> values16() {
-  Table<float, 16> table = {};
-  for (uint32_t i = 0; i < 16; ++i) {
+template <class Type, int entries>
+constexpr Table<float, entries> fp32_values() {
+  Table<float, entries> table = {};
+  for (uint32_t i = 0; i < (uint32_t)entries; ++i) {
     table.of[i] = __builtin_bit_cast(float, Type::float_bits(i & ((1u << Type::bits) - 1)));
   }
   return table;
 }
-// The values of a type of at most 4 bits.
-template <class Type>
-constexpr Table<float, 16> kValues16 = values16<Type>();
+// The values of a type's first codes.
+template <class Type, int entries>
+constexpr Table<float, entries> kValues = fp32_values<Type, entries>();
 
 template <class Type, int entries, uint32_t first>
 constexpr Table<uint16_t, entries> bf16_values() {

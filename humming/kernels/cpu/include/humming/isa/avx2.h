@@ -124,9 +124,21 @@ HUMMING_INLINE Codes add_byte_products(Codes sum, Codes bytes, uint32_t factor) 
           add_byte_products(sum.high, bytes.high, factors)};
 }
 
-// No 16-entry lookup here; the declaration lets code that asks kHasLookup first be parsed.
+// No 16-entry lookups here; the declarations let code that asks first be parsed.
 constexpr bool kHasLookup = false;
 Vec lookup(Codes lanes, const float (&table)[16]);
+constexpr bool kHasPairLookup = false;
+Codes lookup_pairs(Codes elements, const uint16_t (&table)[32]);
+Codes lookup_pairs(Codes elements, const uint16_t (&table)[64]);
+template <int bit>
+Codes choose_by_bit(Codes elements, Codes set, Codes clear);
+// table[lane % 8] for each lane.
+constexpr bool kHasSmallLookup = true;
+HUMMING_INLINE Vec lookup_magnitude(Codes lanes, const float (&table)[8]) {
+  const __m256 entries = _mm256_loadu_ps(table);
+  return {_mm256_permutevar8x32_ps(entries, lanes.low),
+          _mm256_permutevar8x32_ps(entries, lanes.high)};
+}
 
 HUMMING_INLINE __m128i load_half(const uint16_t* from) {
   return _mm_loadu_si128((const __m128i*)from);

@@ -82,8 +82,28 @@ HUMMING_INLINE Codes add_byte_products(Codes sum, Codes bytes, uint32_t factor) 
 
 // table[lane % 16] for each lane: a lane's low 4 bits pick, the others do not matter.
 constexpr bool kHasLookup = true;
+constexpr bool kHasSmallLookup = false;  // the other one does it all
+Vec lookup_magnitude(Codes lanes, const float (&table)[8]);
 HUMMING_INLINE Vec lookup(Codes lanes, const float (&table)[16]) {
   return _mm512_permutexvar_ps(lanes, _mm512_loadu_ps(table));
+}
+
+using Pairs = __m512i;
+constexpr bool kHasPairLookup = true;
+// table[i % 32] for each of 32 16-bit elements i: their low 5 bits pick, the others do not matter.
+HUMMING_INLINE Pairs lookup_pairs(Codes elements, const uint16_t (&table)[32]) {
+  return _mm512_permutexvar_epi16(elements, _mm512_loadu_si512(table));
+}
+// The same of 64 entries: the low 6 bits pick.
+HUMMING_INLINE Pairs lookup_pairs(Codes elements, const uint16_t (&table)[64]) {
+  return _mm512_permutex2var_epi16(_mm512_loadu_si512(table), elements,
+                                   _mm512_loadu_si512(table + 32));
+}
+// For each 16-bit element: `set` where bit `bit` of `elements` is set, else `clear`.
+template <int bit>
+HUMMING_INLINE Pairs choose_by_bit(Codes elements, Pairs set, Pairs clear) {
+  return _mm512_mask_mov_epi16(clear, _mm512_test_epi16_mask(elements, _mm512_set1_epi16(1 << bit)),
+                               set);
 }
 
 HUMMING_INLINE Vec load_bf16(const uint16_t* from) {

@@ -8,8 +8,6 @@
 
 namespace humming {
 
-using Pairs = __m512i;
-
 HUMMING_INLINE Pairs load_pairs(const uint32_t* from) { return _mm512_loadu_si512(from); }
 HUMMING_INLINE void store_pairs(uint32_t* to, Pairs v) { _mm512_storeu_si512(to, v); }
 HUMMING_INLINE Pairs broadcast_pair(uint32_t pair) { return _mm512_set1_epi32((int)pair); }
@@ -20,21 +18,6 @@ HUMMING_INLINE Vec add_products(Vec sum, Pairs a, Pairs b) {
   return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
 }
 
-// table[i % 32] for each of 32 16-bit elements i: their low 5 bits pick, the others do not matter.
-HUMMING_INLINE Pairs lookup_pairs(Codes elements, const uint16_t (&table)[32]) {
-  return _mm512_permutexvar_epi16(elements, _mm512_loadu_si512(table));
-}
-// The same of 64 entries: the low 6 bits pick.
-HUMMING_INLINE Pairs lookup_pairs(Codes elements, const uint16_t (&table)[64]) {
-  return _mm512_permutex2var_epi16(_mm512_loadu_si512(table), elements,
-                                   _mm512_loadu_si512(table + 32));
-}
-// For each 16-bit element: `set` where bit `bit` of `elements` is set, else `clear`.
-template <int bit>
-HUMMING_INLINE Pairs choose_by_bit(Codes elements, Pairs set, Pairs clear) {
-  return _mm512_mask_mov_epi16(clear, _mm512_test_epi16_mask(elements, _mm512_set1_epi16(1 << bit)),
-                               set);
-}
 HUMMING_INLINE Codes sub_elements(Codes a, Codes b) { return _mm512_sub_epi16(a, b); }
 // The whole number of each lane in both of its halves.
 HUMMING_INLINE Codes both_halves(Vec whole) {

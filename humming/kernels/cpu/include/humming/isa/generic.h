@@ -130,9 +130,16 @@ HUMMING_INLINE Codes add_byte_products(Codes sum, Codes bytes, uint32_t factor) 
   return sum;
 }
 
-// No 16-entry lookup here; the declaration lets code that asks kHasLookup first be parsed.
+// No 16-entry lookups here; the declarations let code that asks first be parsed.
 constexpr bool kHasLookup = false;
 Vec lookup(Codes lanes, const float (&table)[16]);
+constexpr bool kHasPairLookup = false;
+Codes lookup_pairs(Codes elements, const uint16_t (&table)[32]);
+Codes lookup_pairs(Codes elements, const uint16_t (&table)[64]);
+template <int bit>
+Codes choose_by_bit(Codes elements, Codes set, Codes clear);
+constexpr bool kHasSmallLookup = false;
+Vec lookup_magnitude(Codes lanes, const float (&table)[8]);
 
 HUMMING_INLINE Float4 widen_bf16(Uint4 bits) { return (Float4)(bits << 16); }
 
