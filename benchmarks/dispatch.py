@@ -4,7 +4,7 @@ The layer is as small as layers are, so that its kernel takes next to nothing, a
 user calls it. In the same rounds a bare module is called that checks nothing and knows its kernel:
 it allocates the output and launches. What the layer takes beyond that, less one look-up in a
 dictionary, is the cost of dispatch: choosing the kernel, and checking that a call is such as it may
-be.
+be. Rounds that other work disturbed are left out, and counted.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ import torch
 from torch import nn
 
 from benchmarks.provenance import provenance
+from humming.errors import HummingError
 from humming.jit.identity import serving_device
 from humming.linear import HummingLinear
+from tuner.conditions import CpuMonitor, foul
 
 N, K = 128, 128
-CALLS = 400
+CALLS = 100
 """Calls of one sample."""
 
 
@@ -69,22 +71,32 @@ def run(m: int, dtype: torch.dtype, rounds: int) -> dict[str, Any]:
     """Samples of all sides in `rounds` rounds, in random order within a round, and the result."""
     torch.set_num_threads(1)
     sides = make_sides(m, dtype)
-    draw = random.Random(0)
+    draw, monitor, foul_rounds = random.Random(0), CpuMonitor(), 0
     taken: dict[str, list[float]] = {name: [] for name in sides}
     with torch.inference_mode():
         for _ in range(rounds):
-            for name in draw.sample(list(sides), len(sides)):
-                taken[name].append(_sample(sides[name]))
+            monitor.begin()
+            order = draw.sample(list(sides), len(sides))
+            samples = {name: _sample(sides[name]) for name in order}
+            if foul(monitor.end()) is not None:
+                foul_rounds += 1
+                continue
+            for name, us in samples.items():
+                taken[name].append(us)
+    if not taken["layer"]:
+        raise HummingError("other work disturbed every round; run this on a calm machine")
     us = {name: statistics.median(samples) for name, samples in taken.items()}
     rows = zip(*(taken[name] for name in ("layer", "bare", "look-up", "loop")), strict=True)
     dispatch = [layer - bare - (look_up - loop) for layer, bare, look_up, loop in rows]
     return {
         "m": m,
         "dtype": str(dtype).removeprefix("torch."),
+        "rounds": len(taken["layer"]),
+        "foul_rounds": foul_rounds,
         "us": us,
         "dispatch_us": statistics.median(dispatch),
         "dispatch_least_us": min(taken["layer"]) - min(taken["bare"]) - us["look-up"] + us["loop"],
-        "samples_us": taken,
+        "samples_us": {name: [round(us, 4) for us in side] for name, side in taken.items()},
     }
 
 
@@ -98,7 +110,7 @@ def _sample(call: Callable[[], object]) -> float:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the comparison on one CPU and prints it, or writes it to --out."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dispatch", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=101)
+    parser.add_argument("--rounds", type=int, default=401)
     parser.add_argument("--cpu", type=int, help="the CPU to stay on; else the last one allowed")
     parser.add_argument("--out", type=Path, help="file for the JSON; else it is printed")
     found = parser.parse_args(arguments)

@@ -7,6 +7,7 @@ from benchmarks.dispatch import main
 
 def test_a_short_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("benchmarks.dispatch.os.sched_setaffinity", lambda *_: None)
+    monkeypatch.setattr("benchmarks.dispatch.foul", lambda conditions: None)
     out = tmp_path / "dispatch.json"
     main(["--rounds", "3", "--out", str(out)])
     report = json.loads(out.read_text())
@@ -14,5 +15,6 @@ def test_a_short_run(tmp_path, monkeypatch, capsys):
     first = report["results"][0]
     assert (first["m"], first["dtype"]) == (1, "float32")
     for row in report["results"]:
-        assert {len(samples) for samples in row["samples_us"].values()} == {3}
+        assert row["rounds"] + row["foul_rounds"] == 3
+        assert {len(samples) for samples in row["samples_us"].values()} == {row["rounds"]}
         assert row["us"]["layer"] > row["us"]["loop"] > 0
