@@ -30,18 +30,25 @@ import torch
 
 from humming.checkpoints.config.source import Source
 from humming.checkpoints.layer import CheckpointLayer
-from humming.checkpoints.packing import from_bytes, signed
+from humming.checkpoints.packing import from_bytes
+from humming.checkpoints.readers.torchao_int4 import (
+    QDATA,
+    SCALE,
+    ZERO,
+    Data,
+    int4,
+    int4_tiles,
+    scope_of,
+    with_float_zeros,
+)
 from humming.checkpoints.registry import Reader
-from humming.checkpoints.scopes import CHANNEL, FP8_NAMES, TENSOR, Scope, fp8_weight, signed_weight
+from humming.checkpoints.scopes import FP8_NAMES, TENSOR, fp8_weight, signed_weight
 from humming.checkpoints.small_floats import MX_BLOCK, NV_GROUP, e8m0, one_number
 from humming.checkpoints.stored import FLOATS, StoredModule
 from humming.checkpoints.tensor_files import TensorFiles
 from humming.quantize.tensor import QuantizedTensor
 
-QDATA, SCALE, ZERO = "_weight_qdata", "_weight_scale", "_weight_zero_point"
 _END = f".{QDATA}"
-_TILE_N, _TILE_K, _INNER, _LANES = 8, 16, 8, 32
-Data = Mapping[str, Any]
 
 
 def modules(files: TensorFiles, source: Source) -> Iterable[str]:  # noqa: ARG001
@@ -100,95 +107,22 @@ def _intx(module: StoredModule, data: Data) -> QuantizedTensor:
 def _integers(module: StoredModule, data: Data, bits: int) -> QuantizedTensor:
     codes = module.tensor(QDATA, (torch.int8,), (None, None))
     n, k = codes.shape
-    scope = _scope(module, data, n, k)
+    scope = scope_of(module, data, n, k)
     zeros = module.optional(ZERO, (torch.int8, *FLOATS))
     symmetric = zeros is None or not any(module.files.numbers(module.path(ZERO)))
     if zeros is None or symmetric or zeros.dtype == torch.int8:
         zeros = None if symmetric else zeros
         return signed_weight(module, codes, module.scales(SCALE), scope, SCALE, bits, zeros)
     scales = scope.per_row(scope.laid(module, SCALE, module.scales(SCALE), n, k), n)
-    floats = scope.per_row(scope.laid(module, ZERO, zeros, n, k), n).to(torch.float32)
-    return _float_zeros(module, codes, scales, floats, bits, scope)
+    floats = scope.per_row(scope.laid(module, ZERO, zeros, n, k), n)
+    return with_float_zeros(module, codes, scales, floats, bits, scope)
 
 
 def _float8(module: StoredModule, data: Data) -> QuantizedTensor:
     weight = module.tensor(QDATA, tuple(FP8_NAMES), (None, None))
     scales = module.scales(SCALE)
-    scope = TENSOR if scales.numel() == 1 else _scope(module, data, *weight.shape)
+    scope = TENSOR if scales.numel() == 1 else scope_of(module, data, *weight.shape)
     return fp8_weight(module, weight, scales, scope, SCALE)
-
-
-def _int4(module: StoredModule, data: Data) -> QuantizedTensor:
-    packed = module.tensor(QDATA, (torch.uint8, torch.int8), (None, None)).view(torch.uint8)
-    n, k = packed.shape[0], packed.shape[1] * 2
-    codes = signed(from_bytes(packed, 4, k) ^ 8, 4)
-    scope = _scope(module, data, n, k)
-    shape = scope.shape(n, k)[::-1]
-    scales, added = module.scales(SCALE, shape=shape).t(), module.scales(ZERO, shape=shape).t()
-    if added.is_meta or bool(added.any()):
-        return _sum(module, codes, scales, added, scope)
-    return signed_weight(module, codes, scales, scope, SCALE, 4)
-
-
-def _int4_tiles(module: StoredModule, data: Data) -> QuantizedTensor:
-    shape = data.get("shape")
-    if not isinstance(shape, list) or len(shape) != 2 or not all(type(s) is int for s in shape):
-        raise module.fault("`shape` must be [n, k]", shape, "the file's metadata is wrong")
-    n, k = shape
-    stored = module.tensor(QDATA, (torch.int32,), (None, None, _LANES, _INNER // 2))
-    if stored.shape[0] * _TILE_N < n or stored.shape[1] * _TILE_K * _INNER < k or min(n, k) < 1:
-        raise module.fault(
-            f"tiles of [{n}, {k}] must be as many", list(stored.shape), "it is wrong"
-        )
-    scope = _scope(module, data, n, k)
-    both = module.scales("_weight_scale_and_zero", FLOATS, (None, None, 2))
-    groups = scope.shape(n, k)[1]
-    if both.shape[0] < groups or both.shape[1] < n:
-        raise module.fault(f"scales must be [{groups}, {n}, 2]", list(both.shape), "it is wrong")
-    scales, added = both[:groups, :n].permute(2, 1, 0)
-    codes = signed(_from_tiles(stored)[:n, :k], 4)
-    return _sum(module, codes, scales, added, scope)
-
-
-def _from_tiles(stored: torch.Tensor) -> torch.Tensor:
-    """uint8 [n, k] of int32 [n / 8, k / 128, 32, 4]: lane l of the tile holds row l // 4; a word
-    is two steps of 16 columns, of which the lane has (l % 4) * 2 + {0, 1, 8, 9}, its nibbles
-    0 to 7 in the order 0 4 1 5 2 6 3 7."""
-    tiles_n, tiles_k, _, words = stored.shape
-    nibbles = from_bytes(stored.contiguous().view(torch.uint8).view(-1, 4), 4, 8)
-    values = nibbles[:, [0, 4, 1, 5, 2, 6, 3, 7]]
-    parts = values.view(tiles_n, tiles_k, _TILE_N, 4, words, 2, 2, 2)
-    # row of 8, lane of 4, word, step, half (0 or 8), column of 2
-    whole = parts.permute(0, 2, 1, 4, 5, 6, 3, 7)
-    return whole.reshape(tiles_n * _TILE_N, tiles_k * words * 2 * _TILE_K)
-
-
-def _sum(
-    module: StoredModule,
-    codes: torch.Tensor,
-    scales: torch.Tensor,
-    added: torch.Tensor,
-    scope: Scope,
-) -> QuantizedTensor:
-    """q * s + z as (q - zero_point) * s."""
-    if not scales.is_meta and bool((scales == 0).any()):
-        raise module.fault("scales must not be 0", "0", "the file is damaged")
-    zeros = (-added.to(torch.float64) / scales.to(torch.float64)).to(torch.float32)
-    return _float_zeros(module, codes, scales.contiguous(), zeros, 4, scope)
-
-
-def _float_zeros(
-    module: StoredModule,
-    codes: torch.Tensor,
-    scales: torch.Tensor,
-    zeros: torch.Tensor,
-    bits: int,
-    scope: Scope,
-) -> QuantizedTensor:
-    middle = 1 << (bits - 1)
-    unsigned = (codes.to(torch.int16) + middle).to(torch.uint8)
-    name = f"uint{bits}{scope.of_integers()}zf"
-    return module.checked(QuantizedTensor(name, unsigned, scales, zeros + middle))
 
 
 def _mx(module: StoredModule, data: Data) -> QuantizedTensor:
@@ -248,22 +182,6 @@ def _laid(
     return tiles.reshape(high * 128, wide * 4)[:n, :groups]
 
 
-def _scope(module: StoredModule, data: Data, n: int, k: int) -> Scope:
-    """`block_size` [rows, columns] of a weight [n, k]; whole rows and columns are 0."""
-    block = data.get("block_size")
-    if block == [] or block is None:
-        return TENSOR
-    sound = isinstance(block, list) and len(block) == 2 and all(type(side) is int for side in block)
-    if not sound or min(block) < 1:
-        raise module.fault(
-            "`block_size` must be [rows, columns]", block, "the file's metadata is wrong"
-        )
-    rows, columns = block
-    if columns >= k:
-        return TENSOR if rows >= n > 1 else CHANNEL if rows == 1 else Scope(rows, 0)
-    return Scope(0 if rows >= n > 1 else rows, columns)
-
-
 def _activation(data: Data) -> str | None:
     """int8 or fp8 per row where the weight says that x is quantized on the way."""
     if str(data.get("activation_quantization")) == "int8_asym_per_token":
@@ -288,8 +206,8 @@ _READERS: dict[str, Callable[[StoredModule, Data], QuantizedTensor]] = {
     "Int8Tensor": _int8,
     "IntxUnpackedToInt8Tensor": _intx,
     "Float8Tensor": _float8,
-    "Int4Tensor": _int4,
-    "Int4TilePackedTo4dTensor": _int4_tiles,
+    "Int4Tensor": int4,
+    "Int4TilePackedTo4dTensor": int4_tiles,
     "MXTensor": _mx,
     "NVFP4Tensor": _nvfp4,
 }
