@@ -86,7 +86,7 @@ def with_float_zeros(
     bits: int,
     scope: Scope,
 ) -> QuantizedTensor:
-    """Signed `codes` less float `zeros`, both moved to the unsigned range; rounded once, to fp32."""
+    """Signed `codes` less float `zeros`, both moved to the unsigned range and rounded once."""
     middle = 1 << (bits - 1)
     unsigned = (codes.to(torch.int16) + middle).to(torch.uint8)
     moved = (zeros.to(torch.float64) + middle).to(torch.float32)
