@@ -14,6 +14,7 @@ from pathlib import Path
 
 from humming.errors import CompileError, CompilerNotFoundError
 from humming.jit.compiler import Compiler, run_compiler
+from humming.jit.nvcc import compile_with_nvcc, find_nvcc
 from humming.jit.source import KERNELS_DIR, KernelSource
 from humming.spec.device import Device
 
@@ -45,11 +46,12 @@ class Cubin:
 
 
 def find_nvrtc() -> Compiler:
-    """NVRTC as cuda-python finds it: of a wheel, a toolkit, or the system.
+    """NVRTC as cuda-python finds it: of a wheel, a toolkit, or the system; or the compiler that
+    HUMMING_NVCC names in its place.
 
     Raises CompilerNotFoundError where the package or the library is missing.
     """
-    found = _nvrtc()
+    found = find_nvcc() or _nvrtc()
     if found is None:
         raise CompilerNotFoundError(
             "no NVRTC found; install it with `pip install humming-tune[cu13]` (or [cu12] for "
@@ -70,6 +72,9 @@ def compile_cubin(source: KernelSource, arch: str, timeout_s: float = 60) -> Cub
     Raises CompileError with the compiler's errors where it refuses, crashes, or takes longer than
     `timeout_s`.
     """
+    named = find_nvcc()
+    if named is not None:
+        return Cubin(*compile_with_nvcc(named, source, arch, timeout_s))
     try:
         with tempfile.TemporaryDirectory(prefix="humming-") as folder:
             (Path(folder) / "kernel.cu").write_text(source.text)
