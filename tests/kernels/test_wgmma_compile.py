@@ -49,6 +49,7 @@ def test_the_formula_of_shared_memory_is_the_wgmma_kernels_own():
             warpgroups=generator.randint(1, 4),
             tiles_n=generator.randint(1, 4),
             num_stages=generator.randint(3, 12),
+            blocks_per_sm=generator.randint(1, 2),
         )
         values = {**vars(config), "smem_bytes": wgmma_smem_bytes(config)}
         members = " ".join(f"static constexpr int {k} = {v};" for k, v in values.items())

@@ -22,7 +22,7 @@ _REGISTERS = 65536  # of a multiprocessor
 _REGISTERS_MOST = 240  # of a thread
 _FILL_REGISTERS = 32
 _COUNT_MOST = 2**30  # of rows and of tiles: they are counted in 32 bits
-_WORKING_REGISTERS, _TILE_REGISTERS = 43, 11  # of a thread, beside sums and fragments
+_WORKING_REGISTERS, _TILE_REGISTERS = 42, 11  # of a thread, beside sums and fragments
 
 
 def wgmma_block_rows(config: WgmmaConfig) -> int:
@@ -38,7 +38,8 @@ def wgmma_threads(config: WgmmaConfig) -> int:
 def wgmma_smem_bytes(config: WgmmaConfig) -> int:
     """Bytes of shared memory of a block: what the kernel's plan adds up to, and asserts."""
     stage = config.block_m * _STAGE_K * 2 + wgmma_block_rows(config) * _STAGE_K // 2
-    staged = (32 if config.block_m % 32 == 0 else 16) * 128 * config.tiles_n
+    wide = config.block_m % 32 == 0 and config.blocks_per_sm == 1
+    staged = (32 if wide else 16) * 128 * config.tiles_n
     # barriers first; its base is aligned to 1024 by hand
     return 1024 + config.num_stages * stage + config.warpgroups * staged + 1024
 

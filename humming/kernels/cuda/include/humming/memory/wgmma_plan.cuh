@@ -45,7 +45,9 @@ struct WgmmaPlan {
   static constexpr int weight_ring = x_ring + Config::num_stages * x_stage_bytes;
   static constexpr int staged = weight_ring + Config::num_stages * weight_stage_bytes;
 
-  static constexpr int staged_columns = Config::block_m % 32 == 0 ? 4 : 2;  // of eight rows of x
+  // Columns of eight rows of x; two blocks of a multiprocessor have fewer registers to spare.
+  static constexpr int staged_columns =
+      Config::block_m % 32 == 0 && Config::blocks_per_sm == 1 ? 4 : 2;
   static constexpr int staged_row_bytes = group_rows * 2;
   static constexpr int staged_bytes = staged_columns * 8 * staged_row_bytes;  // of a warpgroup
   static constexpr int bytes =
