@@ -393,4 +393,5 @@ class HummingLinear(nn.Module):
 _PLAIN = (torch.Tensor, nn.Parameter)
 _compiling = torch.compiler.is_compiling  # by these names for the sake of time
 _num_threads = torch.get_num_threads
-_MOST_WARM = 4096
+_MOST_WARM = 128
+"""Shapes of x that one layer keeps ready: a model has hundreds of layers, and each takes 2 KB."""
