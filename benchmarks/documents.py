@@ -1,5 +1,5 @@
 """`python -m benchmarks.documents`: writes the tables of docs/formats.md and docs/support.md anew,
-from the code and from benchmarks/results/quantization_error.json. Measures nothing."""
+from the code and from files in benchmarks/results. Measures nothing."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from humming.errors import UsageError
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "quantization_error.json"
+PACKING = ROOT / "benchmarks" / "results" / "packing.json"
 
 
 def errors_table() -> str:
@@ -42,8 +43,18 @@ def peers_table() -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def packing_table() -> str:
+    """Seconds of processor time that each format takes to quantize, pack and unpack."""
+    report = json.loads(PACKING.read_text())
+    done = list(next(iter(report["seconds"].values())))
+    lines = [["format", *done], ["---"] * (len(done) + 1)]
+    for name, seconds in report["seconds"].items():
+        lines.append([f"`{name}`", *(f"{seconds[what]:.2f}" for what in done)])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
-    "docs/formats.md": {"errors": errors_table, "peers": peers_table},
+    "docs/formats.md": {"errors": errors_table, "peers": peers_table, "packing": packing_table},
     "docs/support.md": {
         "families": families_table,
         "readers": readers_table,
