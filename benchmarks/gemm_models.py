@@ -3,9 +3,12 @@ it. Measures no peer."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +16,21 @@ from typing import Any
 from rich.console import Console
 
 from humming.dispatch.tables import TunedTable, current_table
-from humming.errors import HummingError
+from humming.errors import CompileError, HummingError
+from humming.jit.cache import compiled
 from humming.settings import tables_dir
+from humming.spec.config import KernelConfig
 from humming.spec.device import Device
+from humming.spec.problem import Problem
 from tuner.budget import Budget
-from tuner.pipeline import Job, tune
+from tuner.compile_pool import cores
+from tuner.pipeline import Job, plan, tune
 from tuner.progress import Watch
+from tuner.sampler import Samplers
 from tuner.store.open import open_store
 from tuner.store.records import Winner
 from tuner.store.store import Store
+from tuner.tasks import Task
 
 Shape = tuple[int, int]
 
@@ -74,6 +83,43 @@ def tune_shapes(
     if table is None or missing:
         raise HummingError(f"nothing was proved for (n, k, m) = {missing}; raise --budget")
     return TunedShapes(table, found)
+
+
+def compile_ahead(shapes: Sequence[Shape], m_values: tuple[int, ...], device: Device) -> int:
+    """Compiles what the tuner will try first for each point, on all cores at once; how many.
+
+    The tuner finds it in the kernel cache: its results are the same, it only waits less.
+    """
+    wanted: dict[KernelConfig, Problem] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for config, _ in _models(shapes):
+            model = Path(folder) / "config.json"
+            model.write_text(json.dumps(config), "utf-8")
+            for task in plan(Job(model, device, m_values))[1]:
+                for first in _first_tried(task):
+                    wanted[first] = task.problem
+    with ThreadPoolExecutor(cores()) as pool:
+        list(pool.map(lambda config: _compiled(config, wanted[config], device), wanted))
+    return len(wanted)
+
+
+def _compiled(config: KernelConfig, problem: Problem, device: Device) -> None:
+    with contextlib.suppress(CompileError):  # the tuner will say so
+        compiled(config, problem, device)
+
+
+def _first_tried(task: Task) -> Iterator[KernelConfig]:
+    """The heuristic's config, and the sampler's first proposals where nothing is known."""
+    candidates = task.candidates
+    yield candidates.heuristic
+    parameters = {family: space.parameters for family, space in candidates.spaces.items()}
+    sampler = Samplers(candidates.by_family, parameters, ())
+    sampler.know(candidates.heuristic, None)
+    for _ in range(cores()):
+        config = sampler.ask()
+        if config is None:
+            return
+        yield config
 
 
 def _tune_all(

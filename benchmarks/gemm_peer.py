@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,12 +46,13 @@ class PeerProcess:
         return float(self._ask({"sample": replays})["us"])
 
     def start_warming(self, points: Sequence[tuple[int, int, int]]) -> None:
-        """Asks for kernels of (n, k, m) to be compiled; `finish` waits for them."""
+        """Asks for kernels of (n, k, m) to be compiled; `wait` says when they are."""
         self._send({"warm": [list(point) for point in points]})
 
-    def finish(self) -> None:
-        """Waits for the last answer."""
-        self._answer()
+    def wait(self, seconds: float) -> bool:
+        """Whether an answer came in time."""
+        assert self._process.stdout is not None
+        return bool(select.select([self._process.stdout], [], [], seconds)[0])
 
     def close(self) -> None:
         """Ends the process."""
@@ -82,14 +85,20 @@ class PeerProcess:
         )
 
 
-def warm(folder: Path, shapes: Sequence[tuple[int, int]], m_values: Sequence[int]) -> None:
-    """Compiles the peer's kernels for all points, a process a shape, into its own cache."""
-    peers = [PeerProcess(folder) for _ in shapes]
-    try:
-        for peer, (n, k) in zip(peers, shapes, strict=True):
+class Warming:
+    """The peer's kernels for all points, compiled into its own cache by a process a shape while we
+    do something else."""
+
+    def __init__(
+        self, folder: Path, shapes: Sequence[tuple[int, int]], m_values: Sequence[int]
+    ) -> None:
+        self._peers = [PeerProcess(folder) for _ in shapes]
+        for peer, (n, k) in zip(self._peers, shapes, strict=True):
             peer.start_warming([(n, k, m) for m in m_values])
-        for peer in peers:
-            peer.finish()
-    finally:
-        for peer in peers:
+
+    def finish(self, seconds: float) -> None:
+        """Waits for all, `seconds` at the most; what is missing then is compiled when it is met."""
+        deadline = time.monotonic() + seconds
+        for peer in self._peers:
+            peer.wait(max(0.0, deadline - time.monotonic()))
             peer.close()

@@ -93,8 +93,8 @@ def main() -> None:
         request, answer = json.loads(line), {}
         if "warm" in request:
             for n, k, m in request["warm"]:
-                peer = None
-                peer = Peer(n, k)
+                if peer is None:  # all are of one shape
+                    peer = Peer(n, k)
                 peer.call(m)
         elif "open" in request:
             peer = None

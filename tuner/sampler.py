@@ -18,6 +18,7 @@ _INFEASIBLE_US = 1e12  # ranked by the constraint, so the value only has to exis
 _DUPLICATES = (
     20  # proposals seen before or illegal, after which an untried legal candidate is drawn
 )
+_STARTUP = 8  # results before which candidates are drawn evenly
 
 
 class Sampler:
@@ -41,12 +42,16 @@ class Sampler:
             name: CategoricalDistribution(values) for name, values in parameters.items()
         }
         self._parameters = parameters
-        self._draw = random.Random(seed)
+        self._order = list(legal)  # in which candidates are drawn; what is known beside is skipped
+        random.Random(seed).shuffle(self._order)
         self._study = optuna.create_study(
-            sampler=optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=8)
+            sampler=optuna.samplers.TPESampler(
+                seed=seed, multivariate=True, n_startup_trials=_STARTUP
+            )
         )
         self._seeds = [config for config in seeds if config_id(config) in legal]
         self._tried: set[str] = set()
+        self._results = 0
         self._trials: dict[str, optuna.trial.Trial] = {}
 
     @property
@@ -59,6 +64,7 @@ class Sampler:
         proposed again."""
         self._tried.add(config_id(config))
         if us is not None:
+            self._results += 1
             self._learn(config, us)
 
     def take(self, config: KernelConfig) -> bool:
@@ -74,7 +80,9 @@ class Sampler:
             config = self._seeds.pop(0)
             if self.take(config):
                 return config
-        for _ in range(_DUPLICATES):
+        # Until the study has something to learn from it draws evenly too, but from illegal ones as
+        # well, which takes long where few are legal.
+        for _ in range(_DUPLICATES if self._results >= _STARTUP else 0):
             if self.exhausted:
                 return None
             trial = self._study.ask(self._choices)
@@ -86,11 +94,12 @@ class Sampler:
                 self._study.tell(trial, state=TrialState.FAIL)
             else:
                 return self._propose(config, trial)
-        untried = [key for key in self._legal if key not in self._tried]
-        return self._propose(self._legal[self._draw.choice(untried)], None) if untried else None
+        drawn = next((key for key in self._order if key not in self._tried), None)
+        return None if drawn is None else self._propose(self._legal[drawn], None)
 
     def tell(self, config: KernelConfig, us: float | None) -> None:
         """The result of a proposed candidate; None where it failed."""
+        self._results += us is not None
         trial = self._trials.pop(config_id(config), None)
         if trial is None:
             if us is not None:
