@@ -56,7 +56,8 @@ def families_table() -> str:
 
 
 def readers_table() -> str:
-    """Each reader of checkpoints, the formats that it gives, and where all of those run."""
+    """Each reader of checkpoints, the formats that it gives, and where all of them run with x as it
+    comes, which is how a layer is read unless it is asked to quantize x."""
     rows = []
     for reader in readers():
         named = [name for name in reader.formats if name != "..."]
@@ -66,7 +67,7 @@ def readers_table() -> str:
         rows.append(
             [reader.title, ", ".join(reader.methods), formats + more, ", ".join(where) or "-"]
         )
-    return _table(["checkpoint", "`quant_method`", "formats", "all of them run on"], rows)
+    return _table(["checkpoint", "`quant_method`", "formats", "all of their weights run on"], rows)
 
 
 def combinations_table() -> str:
@@ -108,7 +109,7 @@ def _families(name: str, device: Device, act_order: bool = False) -> list[str]:
 
 
 def _all_run(names: Iterable[str], device: Device) -> bool:
-    return all(_families(str(QuantFormat.parse(name)), device) for name in names)
+    return all(_families(QuantFormat.parse(name).weight.name, device) for name in names)
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
