@@ -3,8 +3,9 @@
     python -m benchmarks.quantization_error --out benchmarks/results/quantization_error.json
 
 The error is `QuantizedTensor.error`, relative Frobenius, on three synthetic weights of fixed seeds.
-Where llmcompressor and hqq are installed, their searches run on the same weights. The table of the
-docs is made of the file by benchmarks/formats.py.
+Where llmcompressor (`pip install --no-deps llmcompressor` beside the extra `oracles`) and hqq are
+installed, their searches run on the same weights. The tables of the docs are made of the file by
+benchmarks/documents.py.
 """
 
 from __future__ import annotations
