@@ -28,6 +28,8 @@ _TENSOR_CORE_STEPS = 640
 to 136 (34 times their mean size) and take that away again, group by group, and tensor cores
 truncate: 2 * 8 steps a group * 34 = 544 units of 2**-24 of sum |x||w|."""
 
+_SIGMAS = 8
+
 Launch = Callable[[torch.Tensor, PackedWeight, torch.Tensor | None, torch.Tensor], None]
 """(x[m, k], packed weight, bias[n] or None, out[m, n]) -> None"""
 
@@ -66,7 +68,10 @@ def make_case(problem: Problem, n: int, seed: int, device: torch.device) -> Case
         q = quantized.slice_rows(part, min(part + _ROWS_OF_W, n))
         b = None if bias is None else bias[part : part + _ROWS_OF_W]
         expected.append(matmul_float64(rows, q, b))
-        bound.append(error_bound(rows, q, out_dtype, b, steps))
+        of_part = error_bound(rows, q, out_dtype, b, steps)
+        if device.type != "cpu":
+            of_part = of_part + rounded_weights(rows, q)
+        bound.append(of_part)
     return Case(
         quantized,
         pack(quantized, problem.layout, dtype),
@@ -75,6 +80,17 @@ def make_case(problem: Problem, n: int, seed: int, device: torch.device) -> Case
         torch.cat(expected, 1),
         torch.cat(bound, 1),
     )
+
+
+def rounded_weights(x: torch.Tensor, q: QuantizedTensor) -> torch.Tensor:
+    """float64 [m, n]: what a product may be off where each weight is first rounded to x's type, as
+    kernels on tensor cores do.
+
+    Roundings are as good as independent: their sum has a standard deviation of at most
+    `eps / sqrt(12) * sqrt(x^2 @ w^2.T)`, and millions of sums stay within eight.
+    """
+    squares = x.to(torch.float64).square() @ q.dequantize().square().T
+    return _SIGMAS * torch.finfo(x.dtype).eps / 12**0.5 * squares.sqrt()
 
 
 def twin_rows(n: int) -> int:
