@@ -57,11 +57,13 @@ STEPS: dict[str, tuple[tuple[int, CpuConfig], ...]] = {
         (129, _blocked("avx512", 4, 96, 256)),
     ),
     "avx512_vnni": (
-        (0, _stream("avx512_vnni", 1, 1, 2048, block_n=64)),
+        (0, _stream("avx512_vnni", 1, 1, 2048, block_n=96)),
         (2, _stream("avx512_vnni", 2, 1, 2048, block_n=64)),
         (3, _stream("avx512_vnni", 4, 1, 2048, block_n=64)),
-        (5, _stream("avx512_vnni", 6, 1, 1024, block_n=64)),
-        (7, _stream("avx512_vnni", 8, 1, 1024, block_n=48)),
+        (5, _stream("avx512_vnni", 6, 1, 1024, block_n=32)),
+        (7, _stream("avx512_vnni", 8, 1, 1024, block_n=32)),
+        (9, _stream("avx512_vnni", 6, 1, 1024, block_n=32)),
+        (13, _stream("avx512_vnni", 8, 1, 1024, block_n=32)),
     ),
     "avx512_bf16": (
         (0, _stream("avx512_bf16", 1, 1, 2048, block_n=64)),
@@ -78,8 +80,12 @@ STEPS: dict[str, tuple[tuple[int, CpuConfig], ...]] = {
 Measured at n = k = 4096, one thread, cold weights, on an AMD EPYC (Zen 4); the avx512 rows hold on
 an Intel Xeon with 16 threads too, where 1x64 beats 1x16 by 10 % at m = 1. With bf16 pairs, reading
 codes costs so little beside the products that streaming them again for every tile of x is best for
-every m.
+every m, and so it is with bytes; but not where a code is pieced together from planes: COSTLY_STEP.
 """
+
+COSTLY_STEP = (33, _blocked("avx512_bf16", 8, 48, 512))
+"""The last step of formats whose codes are costly to decode, on a code path that streams for every
+m: int3g128 at m = 64 takes 0.8 of the time."""
 
 
 def heuristic(problem: Problem, device: Device) -> CpuConfig:
@@ -88,14 +94,14 @@ def heuristic(problem: Problem, device: Device) -> CpuConfig:
     Legal wherever its family can serve the problem at all; the same for all m of one interval of
     `heuristic_intervals`.
     """
-    steps = STEPS[best_code_path(problem, device)]
+    steps = _steps(problem, device)
     config = [config for low, config in steps if low <= problem.m][-1]
     return _with_split_k(_narrowed(config, problem, device), problem, device)
 
 
 def heuristic_intervals(problem: Problem, device: Device) -> list[tuple[int, int, KernelConfig]]:
     """`(m_low, m_high, config)` over [0, 2**31) without gaps; neighbours differ."""
-    lows = [low for low, _ in STEPS[best_code_path(problem, device)]]
+    lows = [low for low, _ in _steps(problem, device)]
     return [
         (low, high, heuristic(problem.at(low), device)) for low, high in pairwise([*lows, M_END])
     ]
@@ -105,6 +111,14 @@ def best_code_path(problem: Problem, device: Device) -> str:
     """The widest CPU code path that `device` has and that takes the activations; "generic" at the
     least."""
     return [path for path in CODE_PATH_FLAGS if device.supports(path) and takes(path, problem)][-1]
+
+
+def _steps(problem: Problem, device: Device) -> tuple[tuple[int, CpuConfig], ...]:
+    """The intervals of `problem`'s code path and format."""
+    path, weight = best_code_path(problem, device), problem.quant.weight
+    steps = STEPS[path]
+    is_costly = weight.dtype.bits not in (4, 8) and (weight.group_size or 32) >= 32
+    return (*steps, COSTLY_STEP) if path == "avx512_bf16" and is_costly else steps
 
 
 def _narrowed(config: CpuConfig, problem: Problem, device: Device) -> CpuConfig:
