@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
@@ -10,12 +11,16 @@ import torch
 from kernel_cases import case, code_paths, configs_of, kernel, launch, problem_of
 
 from humming.jit.cache import compiled
+from humming.jit.compiler import compile_source, find_compiler
 from humming.jit.detect import cpu_device
+from humming.jit.source import render
 from humming.quantize import QuantizedTensor, pack
 from humming.quantize.activations import quantize_activations
 from humming.quantize.values import value_table
+from humming.spec.device import CODE_PATH_FLAGS
 from humming.spec.dtypes import dtype as dtype_of
 from humming.spec.formats import QuantFormat
+from humming.spec.legality import takes
 
 SHAPES = [*product((1, 5, 33), (8, 40, 64, 96, 100)), (2880, 100), (33, 2880)]
 ROWS = (0, 1, 3, 17)
@@ -167,3 +172,16 @@ def test_a_row_that_cannot_be_quantized_is_nan_and_leaves_the_others_alone():
     assert bool((out[4] == 0).all())
     rest = [row for row in range(len(x)) if row not in (1, 2, 4)]
     assert torch.equal(out[rest], before[rest])
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the code paths are those of x86-64")
+def test_code_paths_that_this_cpu_lacks_compile():
+    device = cpu_device()
+    for path in CODE_PATH_FLAGS:
+        if device.supports(path):
+            continue
+        problem = problem_of("bf16", format="int4g128")
+        if not takes(path, problem):
+            problem = problem_of("bf16", format="int4-int8")
+        library = compile_source(render(configs_of(path)["stream"], problem), find_compiler())
+        assert library[:4] == b"\x7fELF"
