@@ -24,19 +24,20 @@ from benchmarks.gemm_models import M_VALUES, SHAPES, TunedShapes, compile_ahead,
 from benchmarks.gemm_peer import PeerProcess, Warming
 from benchmarks.gemm_sides import FORMAT, Sides, make_sides, rows_of_x
 from benchmarks.provenance import provenance
+from humming.dispatch.heuristics import heuristic
 from humming.dispatch.tables import Interval, TableEntry, TunedTable
 from humming.errors import HummingError
 from humming.jit.detect import find_device
 from humming.jit.identity import here
 from humming.spec.config import config_from_dict, config_to_dict
 from humming.spec.device import Device
-from humming.spec.layouts import CUDA_LAYOUT
+from humming.spec.layouts import CUDA_LAYOUT, layout_for
 from humming.spec.problem import Problem
 from tuner.budget import parse_duration
 from tuner.promote import paired_ratio
 
 ROUNDS, REPLAYS = 5, 3
-_WARMING_SECONDS = 60.0
+_WARMING_SECONDS = 45.0
 """How long the peer's compilers are waited for after ours; the rest is compiled when it is met."""
 
 SIDES = ("us", "torch_bf16_us", "humming_kernels_us")
@@ -96,10 +97,12 @@ def measured(
     try:
         for n, k in shapes:
             sides = make_sides(n, k, device.cache_bytes, seed=n + k)
+            limit = sides.read_limit_us(device)
             if theirs is not None:
                 theirs.open(n, k)
             for m in m_values:
-                yield {"n": n, "k": k, "m": m, **_row(sides, rows_of_x(m, k, m), table, theirs)}
+                row = _row(sides, rows_of_x(m, k, m), table, theirs)
+                yield {"n": n, "k": k, "m": m, **row, "read_limit_us": limit}
             del sides
             torch.cuda.empty_cache()
     finally:
@@ -135,15 +138,18 @@ def _rounds(samples: Sequence[Callable[[int], float]]) -> dict[str, Any]:
 
 
 def _proof(tuned: TunedShapes, row: dict[str, Any], device: Device) -> dict[str, Any]:
-    """What the tuner wrote down about a row's winner."""
-    winner = tuned.winners[row["n"], row["k"], row["m"]]
+    """What the tuner wrote down about a row's winner; where it came to none the heuristic serves,
+    and there is no record."""
+    n, k, m = row["n"], row["k"], row["m"]
+    winner = tuned.winners.get((n, k, m))
+    problem = Problem(FORMAT, n, k, m, layout=layout_for(device, FORMAT))
+    config = winner.config if winner else heuristic(problem, device)
     return {
-        "read_limit_us": winner.limit_us,
-        "family": winner.config.family,
-        "config": config_to_dict(winner.config),
-        "config_text": str(winner.config),
+        "family": config.family,
+        "config": config_to_dict(config),
+        "config_text": str(config),
         "gpu_uuid": device.uuid,
-        "record_id": winner.id,
+        "record_id": winner.id if winner else None,
     }
 
 
@@ -187,7 +193,7 @@ def _table_of(rows: Sequence[dict[str, Any]], device: Device) -> TunedTable:
                 config_from_dict(r["config"]),
                 r["us"],
                 r["us"],
-                r["record_id"],
+                r["record_id"] or "",
             )
             for r in of_shape
         )

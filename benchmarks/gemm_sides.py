@@ -12,12 +12,18 @@ import torch
 
 import humming
 from humming.dispatch.tables import TunedTable
+from humming.jit.cache import compiled_source, read_library
+from humming.jit.cuda.driver import LONG, POINTER, DeviceFunction, device_index
+from humming.jit.cuda.source import read_probe_source
+from humming.jit.nvrtc import nvrtc_arch
 from humming.quantize import QuantizedTensor, quantize
+from humming.spec.device import Device
 from tuner.measure import rotation
 from tuner.measure_cuda import cuda_sample
 
 FORMAT = "int4g128"
 _ROWS_CHECKED = 256
+_PROBE_THREADS, _PROBE_WAVES = 512, (1, 2, 4)
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,30 @@ class Sides:
     def theirs(self, x: torch.Tensor) -> Callable[[int], float]:
         """The same of torch.nn.functional.linear."""
         return _median_of([_linear(x, weight) for weight in self.dense])
+
+    def read_limit_us(self, device: Device) -> float:
+        """The least time in which a kernel that only reads takes in the codes and scales."""
+        source = read_probe_source()
+        library = read_library(compiled_source(source, nvrtc_arch(source, device)).path)
+        probe = DeviceFunction(library, "humming_read_probe", device_index(device))
+        sink = torch.zeros(1, dtype=torch.int32, device="cuda")
+
+        def call(layer: humming.HummingLinear, blocks: int) -> Callable[[], None]:
+            held = [layer.packed_codes, layer.packed_scales]
+            chunks = sum(tensor.nbytes for tensor in held) // 16
+            room = torch.cat([tensor.view(torch.uint8).reshape(-1) for tensor in held])
+            values = (room.data_ptr(), chunks, sink.data_ptr())
+            types = (POINTER, LONG, POINTER)
+            kept.append(room)
+            return lambda: probe.launch((blocks, 1), _PROBE_THREADS, values, types)
+
+        found = []
+        for waves in _PROBE_WAVES:
+            kept: list[torch.Tensor] = []
+            blocks = (device.sm_count or 1) * waves
+            sample = cuda_sample([call(layer, blocks) for layer in self.layers])
+            found.append(statistics.median(sample() for _ in range(5)))
+        return min(found)
 
     def errors(self, x: torch.Tensor) -> tuple[float, float]:
         """Relative Frobenius error of our output and of torch's, against float64 on the
