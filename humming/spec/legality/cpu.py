@@ -22,6 +22,8 @@ CPU_MAX_ACCUMULATORS = {
 ymm taken in pairs)."""
 CPU_ACTIVATIONS = {"avx512_bf16": ("bf16",)}
 """Code path -> the activation types that it multiplies exactly; all where it is not named."""
+INT32_COLUMNS = 1 << 16
+"""Products of bytes whose sum cannot overflow 32 bits."""
 CPU_WHOLE_NUMBER_PATHS = ("avx_vnni", "avx512_vnni")
 """Code paths for quantized activations alone."""
 
@@ -40,7 +42,8 @@ def is_exact_in_bf16(weight: TensorFormat) -> bool:
 def multiplies_bytes(weight: TensorFormat) -> bool:
     """Whether weights can be multiplied with int8 activations as whole numbers."""
     is_whole = weight.dtype.name in ("int4", "int8") and weight.scale_dtype is None
-    return is_whole and weight.granularity != "block" and (weight.group_size or 8) % 8 == 0
+    size = weight.group_size or 8
+    return is_whole and weight.granularity != "block" and size % 8 == 0 and size <= INT32_COLUMNS
 
 
 def problem_rules(family: str) -> tuple[Rule, ...]:
@@ -92,8 +95,8 @@ RULES: tuple[Rule, ...] = (
         "cpu_int8_weights",
         lambda p, d: p.quant.activation is None or multiplies_bytes(p.quant.weight),
         lambda p, d: (
-            "int8 activations go with weights of int4 or int8 in groups of a multiple of 8, but "
-            f"got format '{p.format}'; use {p.quant.weight.name}"
+            "int8 activations go with weights of int4 or int8 in groups of a multiple of 8, at "
+            f"most {INT32_COLUMNS}, but got format '{p.format}'; use {p.quant.weight.name}"
         ),
         static=True,
     ),

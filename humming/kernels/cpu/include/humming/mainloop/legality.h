@@ -12,7 +12,8 @@ template <class Config>
 constexpr bool check_legality() {
   using C = Config;
   constexpr int divisor = greatest_divisor(8, C::group_size);
-  static_assert(!C::Product::quantizes_x || (C::Product::takes_weight && divisor == 8),
+  static_assert(!C::Product::quantizes_x ||
+                    (C::Product::takes_weight && divisor == 8 && C::group_size <= (1 << 16)),
                 "cpu_int8_weights");
   static_assert(!C::Product::flushes_denormals || (C::Product::takes_weight && divisor == 8),
                 "cpu_bf16_weights");
