@@ -32,9 +32,9 @@ __all__ = [
 _HOMES = {
     "HummingLinear": "humming.linear",
     "QuantizedTensor": "humming.quantize.tensor",
-    "convert": "humming.convert",
     "prepare": "humming.convert",
 }
+_BOTH = ("convert", "gemm", "quantize")
 
 
 class _CallableModule(ModuleType):
@@ -45,20 +45,20 @@ class _CallableModule(ModuleType):
 
 
 class _Package(ModuleType):
-    """`humming.gemm` and `humming.quantize` are a function and a module at once.
+    """`humming.convert`, `humming.gemm` and `humming.quantize` are a function and a module at once.
 
     Whichever import comes first, the import system puts the module here; so the module is made
     callable as it arrives, and both `humming.quantize(w)` and `humming.quantize.pack` work.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("gemm", "quantize") and type(value) is ModuleType:
+        if name in _BOTH and type(value) is ModuleType:
             value.__class__ = _CallableModule
         super().__setattr__(name, value)
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("checkpoints", "gemm", "quantize"):
+    if name in ("checkpoints", *_BOTH):
         return import_module(f"humming.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'humming' has no attribute '{name}'")

@@ -127,12 +127,13 @@ def test_the_op_is_what_torch_expects_of_one(m, bias):
     torch.library.opcheck(torch.ops.humming.linear.default, arguments)
 
 
-@pytest.mark.parametrize("first", ["humming", "humming.gemm"])
+@pytest.mark.parametrize("first", ["humming", "humming.gemm", "humming.convert"])
 def test_the_names_are_functions_whatever_is_imported_first(first):
     script = (
         f"import {first}, humming, torch\n"
         "q = humming.quantize(torch.ones(16, 32), 'int4g128')\n"
         "assert humming.quantize.pack(q).n == 16 and callable(humming.gemm)\n"
+        "humming.prepare(humming.convert(torch.nn.Linear(32, 16)), m=1)\n"
         "import humming.gemm as module\nassert module.LayerSpec\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
