@@ -24,7 +24,7 @@ from humming.spec.problem import Problem
 # block_m, warpgroups, tiles_n, blocks_per_sm
 _TILES = (
     (32, 1, 2, 2),
-    (32, 3, 1, 1),
+    (32, 2, 1, 2),
     (32, 4, 1, 1),
     (48, 3, 1, 1),
     (64, 2, 1, 2),
@@ -32,6 +32,9 @@ _TILES = (
     (64, 3, 1, 1),
     (64, 4, 1, 1),
     (64, 2, 2, 1),
+    (96, 3, 1, 1),
+    (128, 1, 1, 2),
+    (128, 1, 2, 2),
     (128, 2, 1, 1),
     (128, 3, 1, 1),
     (128, 2, 2, 1),
@@ -41,13 +44,14 @@ _TILES = (
 _MOST_STAGES = 14
 _STAGE_K = 64
 
-_STEP = 26.0  # cycles of 64 rows of w by 16 of k, besides
-_STEP_ROW = 0.39  # of a row of x in it
-_CHAIN, _CHAIN_TILE = 150.0, 410.0  # of a stage of one warpgroup, which waits for itself; of a tile
-_READ = 32.5  # bytes of x and weights a cycle, from L2
-_BLOCK, _NEXT = 4000.0, 6500.0  # of a launch besides, and of each tile after the first
+_STEP, _STEP_ROW = 22.0, 0.294  # cycles of 64 rows of w by 16 of k, and of a row of x in it
+_STAGE = 138.0  # of a stage besides
+_CHAIN, _CHAIN_TILE = 184.0, 225.0  # of a stage of one warpgroup, which waits for itself; of a tile
+_READ = 34.0  # bytes of x and weights a cycle, from L2
+_BLOCK, _NEXT = 3850.0, 2760.0  # of a launch besides, and of each tile after the first
 _SHORTER = 0.7  # of it where the next launch finds room beside this one
-_MEET, _MEET_TILE = 1500.0, 4800.0  # of blocks that share k, and of 8192 sums that they exchange
+_OUT = 643.0  # of 8192 outputs
+_MEET, _MEET_OUT = 1500.0, 4800.0  # of blocks that share k, and of 8192 sums that they exchange
 
 
 def wgmma_default(problem: Problem, device: Device, m: int) -> WgmmaConfig | None:
@@ -60,8 +64,9 @@ def wgmma_default(problem: Problem, device: Device, m: int) -> WgmmaConfig | Non
 
 
 def _choices(problem: Problem, device: Device) -> Iterator[WgmmaConfig]:
+    least = min(128, -(-problem.m // 2)) if problem.m > 64 else -(-3 * problem.m // 4)
     for block_m, warpgroups, tiles_n, blocks_per_sm in _TILES:
-        if block_m < min(128, -(-problem.m // 2)) or (block_m == 160 and problem.m > 320):
+        if block_m < least or (block_m == 160 and problem.m > 320):
             continue  # weights dequantized too often; more tiles than such a size pays for
         config = WgmmaConfig(
             block_m=block_m,
@@ -90,15 +95,16 @@ def _cost(config: WgmmaConfig, problem: Problem, device: Device) -> float:
     many = waves * stages + (-(-stages // shares) if shares else 0)
 
     rows, together = wgmma_block_rows(config), config.blocks_per_sm if dealt.clusters > sms else 1
-    multiply = rows // 16 * together * (_STEP + _STEP_ROW * config.block_m)
+    multiply = rows // 16 * together * (_STEP + _STEP_ROW * config.block_m) + _STAGE
     chain = _CHAIN + _CHAIN_TILE * config.tiles_n
     read = (config.block_m * _STAGE_K * 2 + rows * _STAGE_K // 2) * together / _READ
     stage = float((multiply**6 + chain**6 + read**6) ** (1 / 6))
 
+    outputs = config.block_m * rows * together / 8192
     cost = many * stage + _BLOCK * (_SHORTER if config.blocks_per_sm > 1 else 1)
-    cost += _NEXT * max(0, waves - 1)
+    cost += _NEXT * max(0, waves - 1) + _OUT * waves * outputs
     if shares:
-        cost += _MEET + _MEET_TILE * config.block_m * rows * together / 8192
+        cost += _MEET + (_OUT + _MEET_OUT) * outputs
     return cost
 
 

@@ -48,17 +48,17 @@ class WgmmaKernel(CudaKernel):
         self._threads = wgmma_threads(config)
         self._sm_counts: dict[int, int] = {}
         self._x_maps: OrderedDict[tuple[int, ...], TensorMap] = OrderedDict()
-        self._code_maps: dict[int, tuple[weakref.ref[torch.Tensor], TensorMap]] = {}
+        self._code_maps: dict[int, tuple[weakref.ref[torch.Tensor], int, TensorMap]] = {}
 
     def workspace_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
-        """Two partial tiles of fp32 for each block and run along k."""
+        """A partial tile of fp32 for each block and run along k."""
         counts = self._sm_counts.values() or [_sm_count(torch.cuda.current_device())]
         return max(self._partial_bytes(wgmma_deal(self._config, m, n, k, sms)) for sms in counts)
 
     def _partial_bytes(self, dealt: WgmmaDeal) -> int:
         config = self._config
         tile = config.block_m * wgmma_block_rows(config) * 4
-        return 2 * dealt.runs * config.cluster_n * tile
+        return dealt.runs * config.cluster_n * tile
 
     def _load_on(self, index: int) -> DeviceFunction:
         self._sm_counts[index] = _sm_count(index)
@@ -136,16 +136,15 @@ class WgmmaKernel(CudaKernel):
     def _codes_map(self, packed: PackedOperand) -> TensorMap:
         """The map of packed codes, row tiles by words, encoded once for a weight."""
         codes = packed.codes
-        found = self._code_maps.get(id(codes))
-        if found is not None and found[0]() is codes:
-            return found[1]
+        address, found = codes.data_ptr(), self._code_maps.get(id(codes))
+        if found is not None and found[0]() is codes and found[1] == address:
+            return found[2]
         row_tiles = codes.shape[0]
         words = codes.numel() // row_tiles
         box = (wgmma_block_rows(self._config) // 16, 16 * _STAGE_K // 8)
-        made = tensor_map(codes.data_ptr(), INT32, (row_tiles, words), words * 4, box, NO_SWIZZLE)
-        key = id(codes)
-        reference = weakref.ref(codes, lambda _: self._code_maps.pop(key, None))
-        self._code_maps[key] = (reference, made)
+        made = tensor_map(address, INT32, (row_tiles, words), words * 4, box, NO_SWIZZLE)
+        key, maps = id(codes), self._code_maps
+        maps[key] = (weakref.ref(codes, lambda _: maps.pop(key, None)), address, made)
         return made
 
 
