@@ -22,6 +22,8 @@ from humming.version import __version__
 __all__ = ["here", "serving_device", "serving_device_of", "serving_threads"]
 
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
+# "Kernel Module  550.54" of the closed driver, "Open Kernel Module for x86_64  580.159" of the other
+_DRIVER_VERSION = re.compile(r"Kernel Module\b.*?\s(\d+(?:\.\d+)+)\s")
 
 
 def here(device: Device | None = None) -> Identity:
@@ -88,7 +90,7 @@ def serving_device_of(device: torch.device) -> Device:
 def cuda_driver() -> str:
     """The NVIDIA driver's version, such as "580.65.06"; where only the API's is known, "CUDA 13.0";
     empty without a driver."""
-    match = re.search(r"Kernel Module\D*([\d.]+)", _read(_DRIVER_FILE))
+    match = _DRIVER_VERSION.search(_read(_DRIVER_FILE))
     if match:
         return match[1]
     try:
