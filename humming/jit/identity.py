@@ -22,7 +22,7 @@ from humming.version import __version__
 __all__ = ["here", "serving_device", "serving_device_of", "serving_threads"]
 
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
-# "Kernel Module  550.54" of the closed driver, "Open Kernel Module for x86_64  580.159" of the other
+# "Kernel Module  550.54" where closed, "Open Kernel Module for x86_64  580.159" where open
 _DRIVER_VERSION = re.compile(r"Kernel Module\b.*?\s(\d+(?:\.\d+)+)\s")
 
 

@@ -7,10 +7,10 @@ from humming.jit import identity
 CLOSED = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024
 GCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)
 """
-OPEN = """NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (root@host)
+OPEN = """NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build
 GCC version:  gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04)
 """
-ARM = """NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  575.57.08  Release Build  (root@host)
+ARM = """NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  575.57.08  Release Build
 """
 
 
