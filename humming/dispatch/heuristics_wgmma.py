@@ -42,6 +42,7 @@ _TILES = (
     (256, 2, 1, 1),
 )
 _MOST_STAGES = 14
+_RASTER_ROWS = 2048  # of x, that a wave goes through before the next rows of w
 _STAGE_K = 64
 
 _STEP, _STEP_ROW = 22.0, 0.294  # cycles of 64 rows of w by 16 of k, and of a row of x in it
@@ -74,7 +75,7 @@ def _choices(problem: Problem, device: Device) -> Iterator[WgmmaConfig]:
             tiles_n=tiles_n,
             cluster_n=1,
             num_stages=3,
-            raster_group_m=8,
+            raster_group_m=max(8, _RASTER_ROWS // block_m),
             blocks_per_sm=blocks_per_sm,
             stream_k=0,
             dependent_launch=1,
