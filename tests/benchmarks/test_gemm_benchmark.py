@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import gemm_readme
 from benchmarks.gemm import SIDES, _rounds, _table_of, main, parse_arguments
 from benchmarks.gemm_models import M_VALUES, SHAPES, _models
 from benchmarks.gemm_peer import PeerProcess
 from humming.errors import HummingError
-from humming.spec.config import DequantizeConfig, config_to_dict
+from humming.spec.config import DequantizeConfig, config_from_dict, config_to_dict
 from humming.spec.device import Device
 from tuner.workload import read_workload
 
@@ -99,3 +100,16 @@ def test_the_peers_server_imports_nothing_of_ours():
         check=True,
     )
     assert done.stdout.strip() == "False"
+
+
+def test_the_readme_has_what_the_file_has():
+    report = json.loads(gemm_readme.RESULTS.read_text("utf-8"))
+    assert len(report["rows"]) == len(SHAPES) * len(M_VALUES)
+    assert {(row["n"], row["k"], row["m"]) for row in report["rows"]} == {
+        (n, k, m) for n, k in SHAPES for m in M_VALUES
+    }
+    for row in report["rows"]:
+        assert config_from_dict(row["config"]).family == row["family"]
+        assert row["rel_error"] <= 1.1 * row["torch_rel_error"]
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert gemm_readme.rewritten(text, report) == text, "run python -m benchmarks.gemm_readme"
