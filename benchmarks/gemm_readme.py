@@ -41,8 +41,8 @@ def markdown(report: dict[str, Any]) -> str:
     limits = [row["read_limit_us"] / row["us"] for row in rows if row["m"] == 1]
     unproved = sum(row["record_id"] is None for row in rows)
     outro = (
-        f"\nAt m = 1 reading the weights alone takes {_mean(limits):.2f} of our time in geometric mean. "
-        f"{unproved} of the {len(rows)} points, those that the time for tuning did not reach, were "
+        f"\nAt m = 1 reading the weights alone takes {_mean(limits):.2f} of our time in geometric "
+        f"mean. {unproved} of the {len(rows)} points, those that the time for tuning did not reach, were "
         "served by the heuristic.\n"
     )
     return intro + _HEAD + "".join(lines) + outro
