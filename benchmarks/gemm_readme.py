@@ -42,8 +42,8 @@ def markdown(report: dict[str, Any]) -> str:
     unproved = sum(row["record_id"] is None for row in rows)
     outro = (
         f"\nAt m = 1 reading the weights alone takes {_mean(limits):.2f} of our time in geometric "
-        f"mean. {unproved} of the {len(rows)} points, those that the time for tuning did not reach, were "
-        "served by the heuristic.\n"
+        f"mean. {unproved} of the {len(rows)} points, those that the time for tuning did not "
+        "reach, were served by the heuristic.\n"
     )
     return intro + _HEAD + "".join(lines) + outro
 
