@@ -25,7 +25,9 @@ DEVICES = st.builds(
 )
 PROBLEMS = st.builds(
     Problem,
-    format=st.sampled_from(["int4g128", "uint4g64zf", "fp8e4m3", "int8-int8", "int3g20", "int3g64"]),
+    format=st.sampled_from(
+        ["int4g128", "uint4g64zf", "fp8e4m3", "int8-int8", "int3g20", "int3g64"]
+    ),
     n=st.one_of(st.integers(1, 64), st.integers(1, 2**20)),
     k=st.integers(1, 2**20),
     m=st.one_of(st.integers(0, 80), st.integers(0, M_END - 1)),

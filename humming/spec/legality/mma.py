@@ -215,8 +215,8 @@ RULES: tuple[Rule, ...] = (
         "grid_fits",
         lambda c, p, d: _units(c, p) <= GRID_X_MOST,
         lambda c, p, d: (
-            f"a grid has up to {GRID_X_MOST} output tiles (with stream_k, times their stages of k), "
-            f"but got m={p.m}, n={p.n}, k={p.k}"
+            f"a grid has up to {GRID_X_MOST} output tiles (with stream_k, times their stages of "
+            f"k), but got m={p.m}, n={p.n}, k={p.k}"
         ),
         static=False,
     ),
