@@ -57,13 +57,14 @@ STEPS: dict[str, tuple[tuple[int, CpuConfig], ...]] = {
         (129, _blocked("avx512", 4, 96, 256)),
     ),
     "avx512_vnni": (
-        (0, _stream("avx512_vnni", 1, 1, 2048, block_n=96)),
+        (0, _stream("avx512_vnni", 1, 2, 0, block_n=96)),
         (2, _stream("avx512_vnni", 2, 1, 2048, block_n=64)),
         (3, _stream("avx512_vnni", 4, 1, 2048, block_n=64)),
         (5, _stream("avx512_vnni", 6, 1, 1024, block_n=32)),
         (7, _stream("avx512_vnni", 8, 1, 1024, block_n=32)),
         (9, _stream("avx512_vnni", 6, 1, 1024, block_n=32)),
         (13, _stream("avx512_vnni", 8, 1, 1024, block_n=32)),
+        (33, _stream("avx512_vnni", 4, 1, 0, block_n=32)),
     ),
     "avx512_bf16": (
         (0, _stream("avx512_bf16", 1, 1, 2048, block_n=64)),
@@ -83,9 +84,9 @@ codes costs so little beside the products that streaming them again for every ti
 every m, and so it is with bytes; but not where a code is pieced together from planes: COSTLY_STEP.
 """
 
-COSTLY_STEP = (33, _blocked("avx512_bf16", 8, 48, 512))
+COSTLY_STEP = (33, _blocked("avx512_bf16", 4, 64, 1024))
 """The last step of formats whose codes are costly to decode, on a code path that streams for every
-m: int3g128 at m = 64 takes 0.8 of the time."""
+m: at m = 64 fp8e4m3 takes 0.91 of the time."""
 
 
 def heuristic(problem: Problem, device: Device) -> CpuConfig:
@@ -117,8 +118,10 @@ def _steps(problem: Problem, device: Device) -> tuple[tuple[int, CpuConfig], ...
     """The intervals of `problem`'s code path and format."""
     path, weight = best_code_path(problem, device), problem.quant.weight
     steps = STEPS[path]
-    is_costly = weight.dtype.bits not in (4, 8) and (weight.group_size or 32) >= 32
-    return (*steps, COSTLY_STEP) if path == "avx512_bf16" and is_costly else steps
+    is_costly = weight.dtype.bits != 4 and not (weight.dtype.is_integer and weight.dtype.bits == 8)
+    has_long_groups = (weight.group_size or 32) >= 32
+    is_late = path == "avx512_bf16" and is_costly and has_long_groups
+    return (*steps, COSTLY_STEP) if is_late else steps
 
 
 def _narrowed(config: CpuConfig, problem: Problem, device: Device) -> CpuConfig:

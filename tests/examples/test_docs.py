@@ -139,6 +139,8 @@ def test_the_readme_table_is_the_results_file():
     report = json.loads(readme.RESULTS.read_text("utf-8"))
     text = text_of("README.md")
     assert readme.rewritten(text, report) == text, "run python -m benchmarks.readme"
+    report = json.loads(readme.FORMAT_RESULTS.read_text("utf-8"))
+    assert readme.with_formats(text, report) == text, "run python -m benchmarks.readme"
 
 
 def test_the_readme_example_runs(tmp_path, monkeypatch, capsys):
