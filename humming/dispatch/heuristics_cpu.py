@@ -67,7 +67,7 @@ STEPS: dict[str, tuple[tuple[int, CpuConfig], ...]] = {
         (33, _stream("avx512_vnni", 4, 1, 0, block_n=32)),
     ),
     "avx512_bf16": (
-        (0, _stream("avx512_bf16", 1, 1, 2048, block_n=64)),
+        (0, _stream("avx512_bf16", 1, 2, 512, block_n=64)),
         (2, _stream("avx512_bf16", 2, 1, 2048, block_n=64)),
         (3, _stream("avx512_bf16", 4, 1, 2048, block_n=64)),
         (5, _stream("avx512_bf16", 6, 1, 1024, block_n=32)),
