@@ -36,7 +36,9 @@ from humming.state import (
     ACTIVATION_DTYPES,
     ACTIVATIONS,
     canonical_codes,
+    format_tensor,
     moved,
+    other_format,
     packed_on_device,
     repacked,
     stored_codes,
@@ -55,8 +57,9 @@ class HummingLinear(nn.Module):
     The weight is kept once, packed for the device that it is on; moving the layer packs it anew.
     `state_dict` holds it in canonical form, the same on all devices: `codes` uint8 [n, ceil(k *
     bits / 8)] (side by side along k, the first in the lowest bits), then `scales`, `zero_points`,
-    `global_scales` and `permutation` as a QuantizedTensor has them and where it has them, and
-    `bias` [n]. There is no backward.
+    `global_scales` and `permutation` as a QuantizedTensor has them and where it has them, `format`
+    (its name as uint8 text: a layer of another format refuses it), and `bias` [n]. There is no
+    backward.
 
     The bias is kept as fp32, which holds the other types exactly. On the CPU scales keep their
     values whatever the layer's type, and x may be of any of the three. On CUDA the layer is bf16
@@ -321,6 +324,7 @@ class HummingLinear(nn.Module):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         weight = self.quantized()
         destination[prefix + "codes"] = stored_codes(weight)
+        destination[prefix + "format"] = format_tensor(weight.format)
         for key in _CANONICAL:
             if key in weight.tensors:
                 destination[prefix + key] = weight.tensors[key]
@@ -342,12 +346,15 @@ class HummingLinear(nn.Module):
             state_dict, prefix, local_metadata, False, missing_keys, unexpected_keys, error_msgs
         )
         wanted, known = self._keys()
+        mismatch = other_format(state_dict.get(prefix + "format"), self.spec.format)
         found = {key: state_dict[prefix + key] for key in known if prefix + key in state_dict}
         if strict:
             missing_keys += [prefix + key for key in wanted if key not in found]
             names = [key.removeprefix(prefix) for key in state_dict if key.startswith(prefix)]
-            unexpected_keys += [prefix + name for name in names if name not in known]
+            unexpected_keys += [prefix + name for name in names if name not in (*known, "format")]
         try:
+            if mismatch:
+                raise LayoutError(mismatch)
             self._take(found)
         except HummingError as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'layer'}: {error}")

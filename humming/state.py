@@ -170,3 +170,22 @@ def _rounded(scales: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
             "infinite; keep the layer's type, bf16 holds the range of fp32"
         )
     return out
+
+
+def format_tensor(format: str) -> torch.Tensor:
+    """uint8 [length]: the name of a format as a state_dict holds it, tensors alone."""
+    return torch.tensor(list(format.encode()), dtype=torch.uint8)
+
+
+def other_format(told: torch.Tensor | None, format: str) -> str:
+    """Why a state_dict of format `told` does not fit a layer of `format`; "" where it does, or
+    where nothing was told, as by version 0.1.0."""
+    if told is None or told.is_meta:
+        return ""
+    name = bytes(told.to(torch.uint8).cpu().tolist()).decode(errors="replace")
+    if name == format:
+        return ""
+    return (
+        f"the state_dict holds {name}, but the layer is {format}; "
+        "load it into a layer of its own format"
+    )

@@ -71,6 +71,14 @@ def test_weights_are_exact(tmp_path: Path, n: int, k: int, size: int, version: s
     assert torch.equal(layer.bias, tensors["bias"])
 
 
+def test_lost_zero_points_are_missed(tmp_path: Path) -> None:
+    tensors, _ = gemm_tensors(16, 64, 64)
+    del tensors["qzeros"]
+    folder = write_checkpoint(tmp_path, under(LAYER, tensors), config(64))
+    with pytest.raises(HummingError, match="qzeros"):
+        humming.checkpoints.open(folder).layer(LAYER)
+
+
 def test_old_keys_and_no_zero_points(tmp_path: Path) -> None:
     tensors, _ = gemm_tensors(16, 64, 64)
     del tensors["qzeros"]

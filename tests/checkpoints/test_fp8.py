@@ -23,11 +23,13 @@ def scales(*shape: int) -> torch.Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(7)) + 0.01
 
 
-def open_layer(folder: Path, tensors: dict[str, torch.Tensor], **config: Any) -> Any:
+def open_layer(
+    folder: Path, tensors: dict[str, torch.Tensor], name: str = LAYER, **config: Any
+) -> Any:
     model = {"num_attention_heads": 4, "num_key_value_heads": 2}
     quantization = {"quant_method": "fp8", **config}
-    path = write_checkpoint(folder, under(LAYER, tensors), quantization, **model)
-    return humming.checkpoints.open(path).layer(LAYER)
+    path = write_checkpoint(folder, under(name, tensors), quantization, **model)
+    return humming.checkpoints.open(path).layer(name)
 
 
 @pytest.mark.parametrize("name", ["weight_scale", "weight_scale_inv"])
@@ -62,15 +64,40 @@ def test_blocks_with_ragged_edges(
     assert layer.format == f"fp8e4m3{letter}{block[1]}-fp8e4m3g{block[1]}"
 
 
+QKV, GATE_UP = "model.layers.0.self_attn.qkv_proj", "model.layers.0.mlp.gate_up_proj"
+
+
 def test_fused_parts_keep_their_scales(tmp_path: Path) -> None:
     weight, scale = fp8(64, 24), scales(3)
-    layer = open_layer(tmp_path, {"weight": weight, "weight_scale": scale})
+    layer = open_layer(tmp_path, {"weight": weight, "weight_scale": scale}, QKV)
     rows = torch.tensor([32, 16, 16])  # 4 heads of q, 2 of k, 2 of v, 8 long
     wide = scale.double().repeat_interleave(rows).reshape(-1, 1)
     assert torch.equal(layer.dequantized(), weight.double() * wide)
-    half = open_layer(tmp_path / "two", {"weight": weight, "weight_scale": scale[:2]})
+    tensors = {"weight": weight, "weight_scale": scale[:2]}
+    half = open_layer(tmp_path / "two", tensors, GATE_UP)
     wide = scale[:2].double().repeat_interleave(32).reshape(-1, 1)
     assert torch.equal(half.dequantized(), weight.double() * wide)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "block"),
+    [
+        (LAYER, (2,), None),
+        (LAYER, (3,), None),
+        (LAYER, (1, 2), None),
+        (QKV, (2,), None),
+        (GATE_UP, (3,), None),
+        (GATE_UP, (1, 2), [128, 128]),
+        (LAYER, (2,), [128, 128]),
+        (LAYER, (2, 1), [128, 128]),
+    ],
+)
+def test_scales_that_fit_nothing_are_not_taken_for_parts(
+    tmp_path: Path, name: str, shape: tuple[int, ...], block: list[int] | None
+) -> None:
+    tensors = {"weight": fp8(256, 384), "weight_scale_inv": scales(*shape)}
+    with pytest.raises(HummingError, match="one a block of the config"):
+        open_layer(tmp_path, tensors, name, weight_block_size=block)
 
 
 def test_static_activations(tmp_path: Path) -> None:

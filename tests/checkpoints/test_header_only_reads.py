@@ -29,7 +29,7 @@ from tests.checkpoints.test_plan_agrees import FP8, GPTQ, auto_round, signed, we
         (gemm_tensors(32, 96, 32)[0], awq_config(32)),
         (gemv_tensors(32, 96, 32)[0], awq_config(32, version="gemv")),
         (weight_and(scales(1)), {**FP8, "activation_scheme": "static"}),
-        (weight_and(scales(2)), FP8),
+        (weight_and(scales(32)), FP8),
         (weight_and(scales(2, 6)), {**FP8, "weight_block_size": [16, 16]}),
         (weight_and(scales(4, 3)), {**FP8, "weight_block_size": [8, 32]}),
         (four_bits(24, 96, "fp4", nested=True)[0], CONFIG),

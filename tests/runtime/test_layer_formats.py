@@ -61,10 +61,29 @@ def test_copies_and_conversions_keep_the_weight(format, act_order):
 
 
 def test_a_state_dict_has_what_the_weight_has():
-    full = {"codes", "scales", "zero_points", "permutation"}
+    full = {"codes", "format", "scales", "zero_points", "permutation"}
     assert set(HummingLinear.from_quantized(weight("uint4g32z", True)).state_dict()) == full
-    second = {"codes", "scales", "global_scales"}
+    second = {"codes", "format", "scales", "global_scales"}
     assert set(HummingLinear.from_quantized(weight("nvfp4")).state_dict()) == second
+
+
+@pytest.mark.parametrize(
+    ("sent", "taker"),
+    [("mxfp4", "int4g32"), ("int8", "fp8e4m3"), ("fp8e4m3", "fp8e5m2"), ("nvfp4", "int4g16")],
+)
+def test_a_state_dict_of_another_format_is_refused(sent, taker):
+    layer = HummingLinear.from_quantized(weight(taker))
+    before = layer.quantized().dequantize()
+    with pytest.raises(RuntimeError, match=f"holds {sent}, but the layer is {taker}"):
+        layer.load_state_dict(HummingLinear.from_quantized(weight(sent)).state_dict())
+    assert torch.equal(layer.quantized().dequantize(), before)
+
+
+def test_a_state_dict_that_names_no_format_is_taken():
+    layer = HummingLinear.from_quantized(weight("int4g32"))
+    state = layer.state_dict()
+    del state["format"]
+    layer.load_state_dict(state)
 
 
 def test_a_state_dict_brings_and_takes_act_order():

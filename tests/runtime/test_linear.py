@@ -85,6 +85,7 @@ def test_a_saved_module_and_a_state_dict_come_back(tmp_path):
     state = torch.load(io.BytesIO(file.getvalue()), weights_only=True)
     assert {key: (tuple(v.shape), v.dtype) for key, v in state.items()} == {
         "codes": ((40, 32), torch.uint8),
+        "format": ((8,), torch.uint8),
         "scales": ((40, 1), torch.bfloat16),
         "bias": ((40,), torch.bfloat16),
     }

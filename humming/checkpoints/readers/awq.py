@@ -12,8 +12,9 @@
 
     w = (code - zero_point) * scale
 
-Zero points are stored as they are. Without `qzeros` codes are symmetric around 8. Other versions
-are refused: "gemv_fast" keeps rounded products of scale and zero point, "marlin" a kernel's layout.
+Zero points are stored as they are. Without `qzeros` codes are symmetric around 8, unless the config
+says `zero_point`: then the file lacks them. Other versions are refused: "gemv_fast" keeps rounded
+products of scale and zero point, "marlin" a kernel's layout.
 
 Source: AutoAWQ, `awq/modules/linear/gemm.py`, `gemv.py` and `awq/utils/packing_utils.py`.
 """
@@ -68,6 +69,8 @@ def read_gemm(module: StoredModule, grouping: Grouping) -> CheckpointLayer:
     groups = -(-k // size)
     scales = module.scales("scales", shape=(groups, n))
     qzeros = module.optional("qzeros", _INT32, (groups, n // _PER_WORD))
+    if qzeros is None and module.source.values.get("zero_point") is True:
+        raise module.files.missing(module.path("qzeros"))
     weight = integer_weight(
         module,
         _in_order(qweight).t(),

@@ -45,6 +45,9 @@ from humming.spec.formats import QuantFormat
 SCALES = ("weight_scale_inv", "weight_scale", "scale")
 INPUT_SCALES = ("input_scale", "activation_scale")
 SCALE_DTYPES = (*FLOATS, torch.float8_e8m0fnu)
+_HALVES = ("gate_up", "gate_and_up", "w13", "w1_w3", "up_gate")
+_THIRDS = ("qkv", "query_key_value", "c_attn", "w_pack", "attention.dense_qkv")
+"""What the names of layers hold whose parts lie one under another."""
 
 
 def modules(files: TensorFiles, source: Source) -> Iterable[str]:
@@ -151,14 +154,22 @@ def scaled_weight(
     elif block is not None and shape == Scope(*block).shape(n, k):
         scope = Scope(*block)
     elif shape not in ((n,), (n, 1)):
-        scales = _of_parts(module, scales, suffix, n)
+        scales = _of_parts(module, scales, suffix, n, block)
     return fp8_weight(module, weight, scales, scope, suffix)
 
 
-def _of_parts(module: StoredModule, scales: torch.Tensor, suffix: str, n: int) -> torch.Tensor:
-    """[n, 1]: the scale of each row's part, of a layer whose parts lie one under another."""
+def _of_parts(
+    module: StoredModule,
+    scales: torch.Tensor,
+    suffix: str,
+    n: int,
+    block: tuple[int, int] | None,
+) -> torch.Tensor:
+    """[n, 1]: the scale of each row's part, of a layer whose name says that its parts lie one under
+    another. Where the config says blocks, scales of another shape are a damaged file's."""
     flat = scales.reshape(-1)
-    lengths = _part_lengths(module, len(flat), n) if max(scales.shape) == len(flat) else None
+    plain = max(scales.shape) == len(flat) and block is None
+    lengths = _part_lengths(module, suffix, len(flat), n) if plain else None
     if lengths is None:
         raise module.fault(
             f"`{suffix}` must be one number, one a row ({n}), one a block of the config's "
@@ -170,13 +181,15 @@ def _of_parts(module: StoredModule, scales: torch.Tensor, suffix: str, n: int) -
     return torch.cat(parts).reshape(n, 1)
 
 
-def _part_lengths(module: StoredModule, parts: int, n: int) -> Sequence[int] | None:
-    if parts == 2:
+def _part_lengths(module: StoredModule, suffix: str, parts: int, n: int) -> Sequence[int] | None:
+    name = module.path(suffix).lower()
+    if parts == 2 and any(part in name for part in _HALVES):
         return None if n % 2 else (n // 2, n // 2)
     model = module.source.model
     heads, kv_heads = model.get("num_attention_heads"), model.get("num_key_value_heads")
     kv_heads = heads if kv_heads is None else kv_heads
-    if parts != 3 or type(heads) is not int or type(kv_heads) is not int:
+    fused = any(part in name for part in _THIRDS)
+    if parts != 3 or not fused or type(heads) is not int or type(kv_heads) is not int:
         return None
     all_heads = heads + 2 * kv_heads
     if min(heads, kv_heads) < 1 or n % all_heads:
