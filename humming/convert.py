@@ -39,6 +39,8 @@ def convert(
     the new layer. `method` is quantize's. Raises FormatError for a format or method that is unknown
     or does not run here, LayoutError for fp32 on CUDA; then nothing is replaced.
     """
+    if not isinstance(model, nn.Module):
+        raise LayoutError(f"convert takes an nn.Module, but got {type(model).__name__}")
     check_method(method)
     QuantFormat.parse(format)
     if isinstance(skip, str):

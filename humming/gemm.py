@@ -190,6 +190,8 @@ def gemm(
             f"gemm takes a QuantizedTensor or a PackedWeight, but got {type(weight).__name__}; "
             "quantize the weight with humming.quantize"
         )
+    if not isinstance(x, torch.Tensor):
+        raise LayoutError(f"gemm takes a tensor x [..., k], but got {type(x).__name__}")
     if isinstance(weight, QuantizedTensor):
         kept = weight.scales.dtype
         own = kept if kept in ACTIVATIONS and not row_scaled(weight.weight_format) else x.dtype

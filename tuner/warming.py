@@ -3,6 +3,7 @@ on a device, by its tuned table or the heuristic. Runs and measures nothing."""
 
 from __future__ import annotations
 
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from humming.dispatch.dispatcher import resolve
 from humming.dispatch.sources import load_table
-from humming.errors import CompileError, LegalityError
+from humming.errors import CompileError, LegalityError, UsageError
 from humming.jit.cache import compiled
 from humming.jit.identity import here
 from humming.settings import cache_dir
@@ -38,7 +39,11 @@ class Warmed:
 def warm(
     model: Path, device: Device, tp: int = 1, format: str | None = None, db: str | None = None
 ) -> Warmed:
-    """Fills the kernel cache for `model`'s quantized layers, at every m, on `device`."""
+    """Fills the kernel cache for `model`'s quantized layers, at every m, on `device`.
+
+    Raises UsageError where the cache cannot be written: what is compiled would be lost.
+    """
+    _check_cache()
     workload = read_workload(model, tp, format)
     asked: dict[tuple[KernelConfig, str, bool, bool], Problem] = {}
     unservable: list[str] = []
@@ -58,6 +63,19 @@ def warm(
     fresh = sum(1 for said in results if said is True)
     known = len(results) - fresh - len(failed)
     return Warmed(device, fresh, known, failed, tuple(dict.fromkeys(unservable)))
+
+
+def _check_cache() -> None:
+    folder = cache_dir() / "kernels"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"warm needs a kernel cache that can be written, but {folder} cannot "
+            f"({error.strerror}); set HUMMING_CACHE to another folder"
+        ) from error
 
 
 def _problem(group: LayerGroup, workload: Workload, device: Device) -> Problem:

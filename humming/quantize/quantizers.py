@@ -39,6 +39,8 @@ def quantize(w: torch.Tensor, format: str = "int4g128", method: str = "absmax") 
     Raises FormatError for an unknown format or method, LayoutError for another shape or dtype, or
     where `w` is not finite.
     """
+    if not isinstance(w, torch.Tensor):
+        raise LayoutError(f"quantize takes a tensor [n, k], but got {type(w).__name__}")
     name = str(QuantFormat.parse(format))
     weight = QuantFormat.parse(format).weight
     check_method(method)

@@ -73,6 +73,8 @@ class QuantFormat:
     @staticmethod
     def parse(name: str) -> QuantFormat:
         """The format called `name`. Raises FormatError with the rule, the value and an example."""
+        if not isinstance(name, str):
+            raise FormatError(f"a format is text such as 'int4g128', but got {name!r}")
         return _parse(name)
 
 

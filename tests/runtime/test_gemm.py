@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import humming
-from humming.errors import LayoutError, TableError
+from humming.errors import HummingError, LayoutError, TableError
 from humming.gemm import LayerSpec, through_op
 from humming.quantize import pack
 from humming.reference import error_bound, matmul_float64
@@ -152,3 +152,15 @@ def test_gemm_compiles_without_a_graph_break(backend):
     with torch.inference_mode():
         compiled = torch.compile(call, backend=backend, fullgraph=True)
         assert torch.equal(compiled(x), call(x))
+
+
+def test_what_is_no_tensor_model_or_name_is_refused_in_a_sentence():
+    q = humming.quantize(torch.randn(8, 64), "int4g32")
+    for call, words in (
+        (lambda: humming.gemm([1.0], q), "takes a tensor"),
+        (lambda: humming.quantize([[1.0]], "int4"), "takes a tensor"),
+        (lambda: humming.quantize(torch.ones(2, 8), None), "a format is text"),
+        (lambda: humming.convert("model", "int4"), "takes an nn.Module"),
+    ):
+        with pytest.raises(HummingError, match=words):
+            call()

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from humming.errors import CompileError
+from humming.errors import CompileError, UsageError
+from humming.jit.detect import cpu_device
 from tests.tuner.test_pipeline import TINY
 from tuner import warming
 from tuner.cli import main
@@ -51,3 +52,11 @@ def test_what_fails_is_named_and_told_by_the_exit_code(run, monkeypatch):
     assert code == 1
     assert said["compiled"] == 0
     assert all("no registers" in sentence for sentence in said["failed"])
+
+
+def test_a_cache_that_cannot_be_written_is_refused(monkeypatch, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(TINY))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HUMMING_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(UsageError, match="HUMMING_CACHE"):
+        warming.warm(tmp_path, cpu_device(), format="int4g128", db=str(tmp_path / "tuning.db"))
