@@ -58,8 +58,7 @@ class HummingLinear(nn.Module):
     `state_dict` holds it in canonical form, the same on all devices: `codes` uint8 [n, ceil(k *
     bits / 8)] (side by side along k, the first in the lowest bits), then `scales`, `zero_points`,
     `global_scales` and `permutation` as a QuantizedTensor has them and where it has them, `format`
-    (its name as uint8 text: a layer of another format refuses it), and `bias` [n]. There is no
-    backward.
+    (its name as uint8 text, which a layer of another format refuses), `bias` [n]. No backward.
 
     The bias is kept as fp32, which holds the other types exactly. On the CPU scales keep their
     values whatever the layer's type, and x may be of any of the three. On CUDA the layer is bf16
@@ -132,8 +131,8 @@ class HummingLinear(nn.Module):
         """
         if bias is not None:
             check_bias(bias, weight.shape[0])
-        if dtype is None:
-            dtype = weight.scales.dtype if weight.scales.dtype in ACTIVATIONS else torch.bfloat16
+        own = weight.scales.dtype
+        dtype = dtype or (own if own in ACTIVATIONS else torch.bfloat16)
         if dtype not in ACTIVATIONS:
             raise LayoutError(f"dtype must be fp32, bf16 or fp16, but got {dtype}")
         layer = cls.__new__(cls)
@@ -170,8 +169,7 @@ class HummingLinear(nn.Module):
         if name == "weight":
             raise AttributeError(
                 "a HummingLinear keeps no float weight; use .quantized().dequantize(), or leave "
-                "the "
-                "layer as it is with humming.convert(model, skip=[...])"
+                "the layer as it is with humming.convert(model, skip=[...])"
             )
         return super().__getattr__(name)
 
@@ -309,9 +307,8 @@ class HummingLinear(nn.Module):
         weight = repacked(self.spec.weight(**parts), dtype)
         bias = self.bias
         if bias is not None:
-            bias_dtype = self._after(fn, self.bias_dtype)
-            bias = moved(fn, bias).to(bias_dtype)
-            self.bias_dtype = bias_dtype
+            self.bias_dtype = self._after(fn, self.bias_dtype)
+            bias = moved(fn, bias).to(self.bias_dtype)
         self._settle(weight, bias, dtype)
         return self
 
