@@ -305,8 +305,7 @@ class HummingLinear(nn.Module):
                 part.zero_()  # to_empty: whatever lies there need not be a scale
         dtype = self._after(fn, self.dtype)
         weight = repacked(self.spec.weight(**parts), dtype)
-        bias = self.bias
-        if bias is not None:
+        if (bias := self.bias) is not None:
             self.bias_dtype = self._after(fn, self.bias_dtype)
             bias = moved(fn, bias).to(self.bias_dtype)
         self._settle(weight, bias, dtype)

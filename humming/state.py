@@ -182,7 +182,7 @@ def other_format(told: torch.Tensor | None, format: str) -> str:
     where nothing was told, as by version 0.1.0."""
     if told is None or told.is_meta:
         return ""
-    name = bytes(told.to(torch.uint8).cpu().tolist()).decode(errors="replace")
+    name = bytes(told.reshape(-1).to(torch.uint8).tolist()).decode(errors="replace")
     if name == format:
         return ""
     return (

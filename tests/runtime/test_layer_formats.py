@@ -79,6 +79,14 @@ def test_a_state_dict_of_another_format_is_refused(sent, taker):
     assert torch.equal(layer.quantized().dequantize(), before)
 
 
+def test_a_format_told_in_another_shape_or_type_is_read():
+    layer = HummingLinear.from_quantized(weight("int4g32"))
+    state = layer.state_dict()
+    layer.load_state_dict({**state, "format": state["format"].half().reshape(1, -1)})
+    with pytest.raises(RuntimeError, match="but the layer is int4g32"):
+        layer.load_state_dict({**state, "format": torch.tensor(200, dtype=torch.uint8)})
+
+
 def test_a_state_dict_that_names_no_format_is_taken():
     layer = HummingLinear.from_quantized(weight("int4g32"))
     state = layer.state_dict()

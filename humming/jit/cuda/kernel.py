@@ -101,6 +101,19 @@ class CudaKernel(ABC):
         self._functions[index] = function
         return function
 
+    @staticmethod
+    def _room(x: torch.Tensor, workspace: torch.Tensor | None, needed: int) -> torch.Tensor:
+        """The caller's workspace, or `needed` bytes of our own. Raises LaunchError where that of
+        the caller is too small or unaligned."""
+        if workspace is None:
+            return x.new_empty(needed, dtype=torch.uint8)
+        if workspace.nbytes < needed or workspace.data_ptr() % ALIGNMENT:
+            raise LaunchError(
+                f"the workspace must have {needed} bytes from a multiple of {ALIGNMENT} on, but "
+                f"got {workspace.nbytes} bytes"
+            )
+        return workspace
+
     @abstractmethod
     def _enqueue(
         self,

@@ -9,7 +9,7 @@ import threading
 
 import torch
 
-from humming.errors import KernelLoadError, LaunchError
+from humming.errors import KernelLoadError
 from humming.jit.cache import CompiledKernel
 from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction, device_index
 from humming.jit.cuda.kernel import ALIGNMENT, CudaKernel, config_of, launched_before
@@ -138,14 +138,8 @@ class DequantizeKernel(CudaKernel):
     ) -> torch.Tensor:
         """The scratch memory as [rows of a panel, pitch] of x's dtype."""
         rows, needed = min(n, self._panel_n), self.workspace_bytes(x.shape[0], n, k)
-        if workspace is None:
-            return x.new_empty((rows, _pitch(k)))
-        if workspace.nbytes < needed or workspace.data_ptr() % ALIGNMENT:
-            raise LaunchError(
-                f"the workspace must have {needed} bytes from a multiple of {ALIGNMENT} on, but "
-                f"got {workspace.nbytes} bytes"
-            )
-        return workspace.view(torch.uint8).view(-1)[:needed].view(self._dtype).view(rows, -1)
+        room = self._room(x, workspace, needed)
+        return room.view(torch.uint8).view(-1)[:needed].view(self._dtype).view(rows, -1)
 
     def _dequantize(
         self,

@@ -10,7 +10,6 @@ from functools import lru_cache
 
 import torch
 
-from humming.errors import LaunchError
 from humming.jit.cache import CompiledKernel, read_library
 from humming.jit.cuda.counters import zero_words
 from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction
@@ -74,7 +73,8 @@ class MmaKernel(CudaKernel):
             rows = room.shape[1]
         if bias is not None:
             bias = bias.to(torch.float32).contiguous()
-        sums = self._sums(x, n, k, workspace)
+        needed = self.workspace_bytes(m, n, k)
+        sums = self._room(x, workspace, needed) if needed else None
         places = (*map(_address, (packed.row_scales, bias, out, sums)),)
         out_rows = out.stride(0) if m > 1 else n
         blocks = -(-m // config.block_m) * -(-n // config.block_n)
@@ -110,21 +110,6 @@ class MmaKernel(CudaKernel):
                 (*places, m, n, out_rows),
                 self._ADD_TYPES,
             )
-
-    def _sums(
-        self, x: torch.Tensor, n: int, k: int, workspace: torch.Tensor | None
-    ) -> torch.Tensor | None:
-        needed = self.workspace_bytes(x.shape[0], n, k)
-        if needed == 0:
-            return None
-        if workspace is None:
-            return torch.empty(needed, dtype=torch.uint8, device=x.device)
-        if workspace.nbytes < needed or workspace.data_ptr() % ALIGNMENT:
-            raise LaunchError(
-                f"the workspace must have {needed} bytes from a multiple of {ALIGNMENT} on, but "
-                f"got {workspace.nbytes} bytes"
-            )
-        return workspace
 
 
 @lru_cache(maxsize=64)

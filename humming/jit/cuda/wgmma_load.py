@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from humming.errors import LaunchError
 from humming.jit.cache import CompiledKernel
 from humming.jit.cuda.counters import zero_words
 from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction
@@ -108,16 +107,6 @@ class WgmmaKernel(CudaKernel):
             cluster=config.cluster_n,
             dependent=bool(config.dependent_launch) and launched_before(packed.codes),
         )
-
-    def _room(self, x: torch.Tensor, workspace: torch.Tensor | None, needed: int) -> torch.Tensor:
-        if workspace is None:
-            return x.new_empty(needed, dtype=torch.uint8)
-        if workspace.nbytes < needed or workspace.data_ptr() % ALIGNMENT:
-            raise LaunchError(
-                f"the workspace must have {needed} bytes from a multiple of {ALIGNMENT} on, but "
-                f"got {workspace.nbytes} bytes"
-            )
-        return workspace
 
     def _x_map(self, x: torch.Tensor) -> TensorMap:
         """The map of x, encoded once for an address and a shape: serving repeats both."""
