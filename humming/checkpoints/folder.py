@@ -8,6 +8,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -81,9 +82,12 @@ class Checkpoint:
         `rows` and `columns` take a tensor-parallel share (rank, size) of each part's output or
         input features. Raises CheckpointError where there is none, or parts are not alike.
         """
+        sound = isinstance(name, (str, Sequence)) and all(isinstance(one, str) for one in name)
+        if not sound or not name:
+            raise CheckpointError(f"`name` must be a module's name or several, but got {name!r}")
+        _check_share("rows", rows)
+        _check_share("columns", columns)
         names = (name,) if isinstance(name, str) else tuple(name)
-        if not names:
-            raise CheckpointError("`name` must be a module's name or several, but got none")
         layers = [self._read(one) for one in names]
         if rows is not None:
             layers = [layer.rows(*rows) for layer in layers]
@@ -159,3 +163,12 @@ def _model_dtype(config: ConfigFile, text: TextConfig) -> torch.dtype:
             if found is not None:
                 return found
     return torch.bfloat16
+
+
+def _check_share(what: str, share: Any) -> None:
+    pair = isinstance(share, (tuple, list)) and len(share) == 2
+    if share is not None and not (pair and all(type(number) is int for number in share)):
+        raise CheckpointError(
+            f"`{what}` must be a tensor-parallel share (rank, size), but got {share!r}; "
+            "write (0, 2) for the first of two"
+        )

@@ -68,3 +68,15 @@ def test_the_package_has_checkpoints_when_asked(tmp_path: Path) -> None:
     code = "import humming, sys; assert 'torch' not in sys.modules; print(humming.checkpoints.open)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "function open" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [({"rows": 3}, "rows"), ({"rows": ("a", 1)}, "rows"), ({"columns": (0, 1.5)}, "columns"),
+     ({"name": 7}, "name"), ({"name": ""}, "name"), ({"name": None}, "name")],
+)  # fmt: skip
+def test_what_is_no_name_or_share_is_refused(wrong: dict[str, Any], words: str) -> None:
+    folder = Path(__file__).parent / "data" / "compressed-tensors"
+    asked = {"name": "model.layers.0.mlp.int3", **wrong}
+    with pytest.raises(HummingError, match=f"`{words}` must be"):
+        humming.HummingLinear.from_checkpoint(folder, **asked)
