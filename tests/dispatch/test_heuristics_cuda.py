@@ -9,28 +9,10 @@ from hypothesis import strategies as st
 from humming.dispatch.heuristics import heuristic, heuristic_intervals
 from humming.dispatch.heuristics_mma import mma_default
 from humming.spec.config import SkinnyConfig, WgmmaConfig
-from humming.spec.device import Device
 from humming.spec.layouts import CUDA_LAYOUT
 from humming.spec.legality import config_violations, families_for, wgmma_deal
 from humming.spec.problem import M_END, Problem
-
-SMEM = {(7, 5): (65536, 65536), (8, 0): (166912, 167936), (9, 0): (232448, 233472)}
-"""Compute capability -> shared memory of a block and of a multiprocessor; others have 99 KiB."""
-
-
-def gpu(capability: tuple[int, int], sm_count: int = 132, known: bool = True) -> Device:
-    block, sm = SMEM.get(capability, (101376, 102400)) if known else (None, None)
-    return Device(
-        "cuda",
-        "a GPU",
-        "sm{}{}".format(*capability),
-        50 << 20,
-        compute_capability=capability,
-        sm_count=sm_count,
-        smem_bytes_per_block=block,
-        smem_bytes_per_sm=sm,
-    )
-
+from tests.gpus import gpu
 
 GPUS = st.builds(
     gpu,

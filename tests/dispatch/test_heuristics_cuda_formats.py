@@ -7,34 +7,15 @@ from hypothesis import strategies as st
 
 from humming.dispatch.heuristics import heuristic, heuristic_intervals
 from humming.spec.config import SkinnyConfig
-from humming.spec.device import Device
 from humming.spec.layouts import CUDA_LAYOUT
 from humming.spec.legality import config_violations, families_for
 from humming.spec.problem import M_END, Problem
+from tests.gpus import gpu
 
 FORMATS = ("int1g128", "int3g64", "int8", "uint4g128z", "uint5g16z", "uint4g64zf", "uint4g32zf")
 FORMATS += ("mxfp4", "nvfp4", "fp8e4m3", "fp8e4m3b128", "fp6e3m2g32", "fp8e6m1g128", "int4g24")
-LARGE = (232448, 233472)
-SMEM = {(7, 5): (65536, 65536), (8, 0): (166912, 167936), (9, 0): LARGE, (10, 0): LARGE}
-"""Compute capability -> shared memory of a block and of a multiprocessor; others have 99 KiB."""
-
-
-def _gpu(capability, sm_count):
-    block, sm = SMEM.get(capability, (101376, 102400))
-    return Device(
-        "cuda",
-        "a GPU",
-        "sm{}{}".format(*capability),
-        60 << 20,
-        compute_capability=capability,
-        sm_count=sm_count,
-        smem_bytes_per_block=block,
-        smem_bytes_per_sm=sm,
-    )
-
-
 GPUS = st.builds(
-    _gpu,
+    gpu,
     st.sampled_from([(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]),
     st.integers(1, 200),
 )

@@ -16,6 +16,7 @@ from humming.spec.device import Device
 from humming.spec.layouts import CUDA_LAYOUT
 from humming.spec.legality import config_violations
 from humming.spec.problem import Problem
+from tests.gpus import gpu
 
 CAPABILITIES = (
     (7, 5),
@@ -30,7 +31,6 @@ CAPABILITIES = (
     (12, 0),
     (12, 1),
 )
-_SMEM = {(7, 5): (65536, 65536), (8, 0): (166912, 167936), (9, 0): (232448, 233472)}
 PLAIN = SkinnyConfig(
     block_m=8,
     tiles_n=4,
@@ -62,20 +62,6 @@ CHOICES: dict[str, tuple[int, ...]] = {
 Case = tuple[Device, str, KernelConfig]
 
 
-def gpu(capability: tuple[int, int]) -> Device:
-    block, sm = _SMEM.get(capability, (101376, 102400))
-    return Device(
-        "cuda",
-        "a GPU",
-        "sm{}{}".format(*capability),
-        50 << 20,
-        compute_capability=capability,
-        sm_count=132,
-        smem_bytes_per_block=block,
-        smem_bytes_per_sm=sm,
-    )
-
-
 def problem(
     activation: str,
     n: int = 4096,
@@ -92,15 +78,7 @@ def cover() -> list[Case]:
 
     Greedy over random cases: deterministic, and near the fewest there can be.
     """
-    generator = random.Random(0)
-    sampled = [case for case in (_random_case(generator) for _ in range(6000)) if case]
-    pairs = {case: _pairs(case) for case in sampled}
-    missing = set().union(*pairs.values())
-    chosen: list[Case] = []
-    while missing:
-        best = max(pairs, key=lambda case: len(pairs[case] & missing))
-        chosen.append(best)
-        missing -= pairs[best]
+    chosen = greedy(PLAIN, CHOICES, 6000)
     for capability in CAPABILITIES:
         for activation in ("bf16", "fp16"):
             case = (gpu(capability), activation, DequantizeConfig(8, 1 + len(chosen) % 4, 0))
@@ -124,18 +102,33 @@ def compile_cases(cases: list[Case]) -> list[nvrtc.Cubin | CompileError]:
         return list(pool.map(one, cases))
 
 
-def _random_case(generator: random.Random) -> Case | None:
+def greedy(plain: KernelConfig, choices: dict[str, tuple[int, ...]], tries: int) -> list[Case]:
+    """Of `tries` random cases, `plain` with other knobs, few in which all their pairs meet."""
+    generator = random.Random(0)
+    sampled = [case for case in (_draw(generator, plain, choices) for _ in range(tries)) if case]
+    pairs = {case: _pairs(case, choices) for case in sampled}
+    missing = set().union(*pairs.values())
+    chosen: list[Case] = []
+    while missing:
+        best = max(pairs, key=lambda case: len(pairs[case] & missing))
+        chosen.append(best)
+        missing -= pairs[best]
+    return chosen
+
+
+def _draw(
+    generator: random.Random, plain: KernelConfig, choices: dict[str, tuple[int, ...]]
+) -> Case | None:
     device = gpu(generator.choice(CAPABILITIES))
     activation = generator.choice(("bf16", "fp16"))
-    knobs = {knob: generator.choice(values) for knob, values in CHOICES.items()}
-    config = replace(PLAIN, **knobs)
+    config = replace(plain, **{knob: generator.choice(v) for knob, v in choices.items()})
     if config_violations(config, problem(activation), device):
         return None
     return device, activation, config
 
 
-def _pairs(case: Case) -> frozenset[object]:
+def _pairs(case: Case, choices: dict[str, tuple[int, ...]]) -> frozenset[object]:
     device, activation, config = case
     facts = [("device", device.arch), ("activation", activation)]
-    facts += [(knob, getattr(config, knob)) for knob in CHOICES]
+    facts += [(knob, getattr(config, knob)) for knob in choices]
     return frozenset(combinations(facts, 2))

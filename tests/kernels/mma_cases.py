@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
-from itertools import combinations
 
-from cuda_cases import CAPABILITIES, Case, gpu, problem
+from cuda_cases import Case, greedy, problem
 
 from humming.spec.config import MmaConfig
 from humming.spec.legality import config_violations
+from tests.gpus import gpu
 
 PLAIN_MMA = MmaConfig(
     block_m=32,
@@ -81,29 +80,4 @@ def mma_configs(capability: tuple[int, int], activation: str = "fp16") -> list[M
 def mma_cover() -> list[Case]:
     """Legal cases in which every legal pair of (capability, activation, knob values) meets; greedy
     over random ones, deterministic."""
-    generator = random.Random(0)
-    sampled = [case for case in (_random_case(generator) for _ in range(4000)) if case]
-    pairs = {case: _pairs(case) for case in sampled}
-    missing = set().union(*pairs.values())
-    chosen: list[Case] = []
-    while missing:
-        best = max(pairs, key=lambda case: len(pairs[case] & missing))
-        chosen.append(best)
-        missing -= pairs[best]
-    return chosen
-
-
-def _random_case(generator: random.Random) -> Case | None:
-    device = gpu(generator.choice(CAPABILITIES))
-    activation = generator.choice(("bf16", "fp16"))
-    config = replace(PLAIN_MMA, **{k: generator.choice(v) for k, v in CHOICES.items()})
-    if config_violations(config, problem(activation), device):
-        return None
-    return device, activation, config
-
-
-def _pairs(case: Case) -> frozenset[object]:
-    device, activation, config = case
-    facts = [("device", device.arch), ("activation", activation)]
-    facts += [(knob, getattr(config, knob)) for knob in CHOICES]
-    return frozenset(combinations(facts, 2))
+    return greedy(PLAIN_MMA, CHOICES, 4000)

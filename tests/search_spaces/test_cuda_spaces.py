@@ -10,25 +10,9 @@ from humming.spec.layouts import CUDA_LAYOUT
 from humming.spec.legality import config_violations
 from humming.spec.problem import Problem
 from search_spaces import context_of, load_spaces, select
+from tests.gpus import gpu
 
 SPACES = load_spaces()
-LARGE = (232448, 233472)
-SMEM = {(7, 5): (65536, 65536), (8, 0): (166912, 167936), (9, 0): LARGE, (10, 0): LARGE}
-"""Compute capability -> shared memory of a block and of a multiprocessor; others have 99 KiB."""
-
-
-def _gpu(capability: tuple[int, int], sm_count: int = 132) -> Device:
-    block, sm = SMEM.get(capability, (101376, 102400))
-    return Device(
-        "cuda",
-        "a GPU",
-        "sm{}{}".format(*capability),
-        60 << 20,
-        compute_capability=capability,
-        sm_count=sm_count,
-        smem_bytes_per_block=block,
-        smem_bytes_per_sm=sm,
-    )
 
 
 def _problem(n: int, k: int, m: int, format: str = "int4g128") -> Problem:
@@ -53,7 +37,7 @@ def _legal(family: str, problem: Problem, device: Device) -> list[KernelConfig]:
         m=st.integers(0, 64),
     ),
     st.builds(
-        _gpu,
+        gpu,
         st.sampled_from([(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0), (12, 1)]),
         st.integers(1, 200),
     ),
@@ -65,7 +49,7 @@ def test_every_problem_of_few_rows_has_candidates_of_both_families(problem, devi
 
 @pytest.mark.parametrize("m", [1024, 4096, 2**31 - 1])
 def test_many_rows_are_left_to_dequantize(m):
-    problem, device = _problem(4096, 4096, m), _gpu((9, 0))
+    problem, device = _problem(4096, 4096, m), gpu((9, 0))
     assert not _legal("skinny", problem, device)
     assert 5 <= len(_legal("dequantize", problem, device)) <= 20
 
@@ -73,7 +57,7 @@ def test_many_rows_are_left_to_dequantize(m):
 @pytest.mark.parametrize("n, k", [(4096, 14336), (6144, 4096), (8192, 8192), (28672, 4096)])
 @pytest.mark.parametrize("m", [1, 4, 8, 16, 24, 32, 48, 64])
 def test_candidates_of_a_layer_fit_a_budget_of_minutes(n, k, m):
-    assert 60 <= len(_legal("skinny", _problem(n, k, m), _gpu((9, 0)))) <= 250
+    assert 60 <= len(_legal("skinny", _problem(n, k, m), gpu((9, 0)))) <= 250
 
 
 FORMATS = ("int1g128", "int2g128", "int3g64", "uint4g128z", "int8", "mxfp4", "nvfp4", "fp8e4m3")
@@ -83,16 +67,16 @@ FORMATS = ("int1g128", "int2g128", "int3g64", "uint4g128z", "int8", "mxfp4", "nv
 @pytest.mark.parametrize("m", [1, 16, 32, 64])
 def test_other_formats_have_as_many_candidates(format, m):
     counts = [
-        len(_legal("skinny", _problem(8192, 8192, m, format), _gpu(c))) for c in [(9, 0), (8, 0)]
+        len(_legal("skinny", _problem(8192, 8192, m, format), gpu(c))) for c in [(9, 0), (8, 0)]
     ]
     assert all(8 <= count <= 250 for count in counts), counts
-    assert _legal("skinny", _problem(1000, 1004, m, format), _gpu((7, 5)))
-    assert _legal("dequantize", _problem(1000, 1004, m, format), _gpu((9, 0)))
+    assert _legal("skinny", _problem(1000, 1004, m, format), gpu((7, 5)))
+    assert _legal("dequantize", _problem(1000, 1004, m, format), gpu((9, 0)))
 
 
 @pytest.mark.parametrize("capability", [(7, 5), (8, 0), (8, 9), (9, 0), (10, 0), (12, 0)])
 def test_only_what_the_device_has_is_tried(capability):
-    configs = _legal("skinny", _problem(8192, 8192, 32), _gpu(capability))
+    configs = _legal("skinny", _problem(8192, 8192, 32), gpu(capability))
     assert {c.dependent_launch for c in configs} == {int(capability >= (9, 0))}
     assert {c.warpgroup for c in configs} == ({0, 1} if capability == (9, 0) else {0})
     assert ({c.split_k for c in configs} > {1}) == (capability >= (9, 0))
@@ -145,14 +129,14 @@ KNOBS = (
 def test_known_winners_are_among_the_candidates(shape, m, winner):
     knobs = dict(zip(KNOBS, map(int, winner.split()), strict=True))
     config = SkinnyConfig(**knobs, dependent_launch=1, exact_codes=0)
-    assert config in _legal("skinny", _problem(*shape, m), _gpu((9, 0)))
+    assert config in _legal("skinny", _problem(*shape, m), gpu((9, 0)))
 
 
 @pytest.mark.parametrize("capability", [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)])
 @pytest.mark.parametrize("m", [17, 32, 48, 64, 100, 128, 256, 1000])
 def test_mma_has_candidates_for_many_rows(m, capability):
     for n, k in ((8192, 8192), (4096, 14336), (640, 512)):
-        configs = _legal("mma", _problem(n, k, m), _gpu(capability))
+        configs = _legal("mma", _problem(n, k, m), gpu(capability))
         least = 0 if capability == (9, 0) and m > 64 else 1  # wgmma has them
         assert least <= len(configs) <= 240
         assert {c.dependent_launch for c in configs} <= {int(capability >= (9, 0))}
