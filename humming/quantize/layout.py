@@ -81,7 +81,7 @@ class PackedWeight:
     def to(self, device: torch.device | str) -> PackedWeight:
         """The same weight on `device`, in the same layout."""
         moved = self.with_tensors({name: t.to(device) for name, t in self.tensors.items()})
-        _settle(moved.codes)
+        settle(moved.codes)
         return moved
 
 
@@ -119,7 +119,7 @@ def pack(
             None if rows is None else torch.nn.functional.pad(rows, (0, -n % ROW_MULTIPLE)),
             q.permutation,
         )
-    _settle(packed.codes)
+    settle(packed.codes)
     return packed
 
 
@@ -245,7 +245,7 @@ def _packed_dtype(q: QuantizedTensor, layout: str, activation: torch.dtype | Non
     return _TORCH_DTYPES[packed_scale_dtype(layout, q.weight_format, name)]
 
 
-def _settle(codes: torch.Tensor) -> None:
+def settle(codes: torch.Tensor) -> None:
     """Waits until a weight is written: kernels may read weights before their turn in the stream."""
     if codes.is_cuda and not torch.cuda.is_current_stream_capturing():
         torch.cuda.current_stream(codes.device).synchronize()
