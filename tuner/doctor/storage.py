@@ -22,25 +22,11 @@ from humming.jit.identity import here
 from humming.spec.identity import TIERS, Identity, differences, tier
 from tuner.doctor.finding import Finding, Surroundings, fail, failed_by, ok, warn
 from tuner.store.address import parse
+from tuner.store.disks import nearest, require_local
 from tuner.store.migrate import check_known, revision
 from tuner.store.schema import REVISION
 
 SCARCE_BYTES, FULL_BYTES = 1 << 30, 16 << 20
-NETWORK = (
-    "nfs",
-    "cifs",
-    "smb",
-    "fuse.sshfs",
-    "lustre",
-    "gpfs",
-    "beegfs",
-    "ceph",
-    "glusterfs",
-    "afs",
-)
-"""File systems, by how their names begin, on which SQLite's locks do not hold."""
-
-_MOUNTS = Path("/proc/self/mounts")
 
 
 def cache(_: Surroundings) -> Finding:
@@ -87,17 +73,13 @@ def database(s: Surroundings) -> Finding:
     try:
         url = settings.database_url(s.database)
         address = parse(url)
+        if address.path is not None:
+            require_local(address.path)
         found = revision(url)
         check_known(found, address)
     except HummingError as error:
         return failed_by(error)
     if address.path is not None:
-        system = file_system(address.path)
-        if system.startswith(NETWORK):
-            return fail(
-                f"{address.shown} lies on a network disk ({system}), where SQLite loses data",
-                "name a file on a local disk with --db or HUMMING_DB, or a PostgreSQL server",
-            )
         place = address.path if address.path.exists() else address.path.parent
         refused = unwritable(place)
         if refused is not None:
@@ -153,17 +135,6 @@ def _upgrade(s: Surroundings) -> str:
     return f"humming-tune db upgrade{named}"
 
 
-def nearest(path: Path) -> Path:
-    """`path`, or the closest of its parents that exists and can be looked at."""
-    for place in (path, *path.parents):
-        try:
-            if place.exists():
-                return place
-        except OSError:
-            continue
-    return Path("/")
-
-
 def unwritable(path: Path) -> OSError | None:
     """Why nothing can be written into the folder `path` (or to the file), or made there where it is
     absent; None where it can."""
@@ -182,22 +153,3 @@ def unwritable(path: Path) -> OSError | None:
     except OSError as error:
         return error
     return None
-
-
-def file_system(path: Path) -> str:
-    """The type of the file system that `path` is or would be on; empty where nothing tells."""
-    real = str(nearest(path).resolve())
-    best, kind = "", ""
-    try:
-        lines = _MOUNTS.read_text(errors="replace").splitlines()
-    except OSError:
-        return ""
-    for line in lines:
-        fields = line.split()
-        if len(fields) < 3:
-            continue
-        where = fields[1].encode().decode("unicode_escape", "replace").rstrip("/")
-        inside = real == where or real.startswith(f"{where}/")
-        if inside and len(where) >= len(best):
-            best, kind = where, fields[2]
-    return kind

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, inspect, text
 from humming.errors import StoreError
 from tuner.store.address import Address, parse
 from tuner.store.connections import Connections, use_wal
+from tuner.store.disks import require_local
 from tuner.store.schema import REVISION, metadata
 
 if TYPE_CHECKING:
@@ -134,12 +135,13 @@ def scripts() -> Path:
 
 
 def make_place(address: Address, *, create: bool = True) -> None:
-    """Makes the folder of a SQLite file, and says what cannot be a database file. Raises
-    StoreError.
+    """Makes the folder of a SQLite file, and says what cannot be a database file, or lies on a
+    network disk. Raises StoreError.
     """
     path = address.path
     if path is None:
         return
+    require_local(path)
     failure: StoreError | None = None
     try:
         if path.is_dir():
