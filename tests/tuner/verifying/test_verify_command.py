@@ -24,7 +24,7 @@ LAYER = Problem("int4g128", n=64, k=256, m=1)
 @pytest.fixture(autouse=True)
 def _young(monkeypatch):
     """The budget counts from the start of the process, which here is that of the tests."""
-    monkeypatch.setattr("tuner.cli.process_age_s", lambda: 0.0)
+    monkeypatch.setattr("tuner.commands.records.process_age_s", lambda: 0.0)
 
 
 @pytest.fixture

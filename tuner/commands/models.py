@@ -1,0 +1,91 @@
+"""Commands about one model: plan, advise, warm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from humming.errors import UsageError
+from tuner import advice, warming
+from tuner.commands.options import AsJson, Database, DeviceName, Format, Model, Tokens, Tp
+from tuner.commands.output import console, named_device, print_json
+from tuner.planning import plan_json, print_plan
+from tuner.tasks import parse_m
+
+
+def plan(
+    model: Model = None,
+    tp: Tp = 1,
+    m: Tokens = "1,16,256",
+    device: DeviceName = "auto",
+    db: Database = None,
+    format: Format = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show layers, problems, candidates, rejections by rule and predicted time; runs nothing."""
+    if model is None:
+        raise UsageError(
+            "--model must name a config.json or a folder that holds one; see humming-tune plan "
+            "--help"
+        )
+    result = plan_json(Path(model), tp, format, parse_m(m), named_device(device), db)
+    if as_json:
+        print_json(result)
+    else:
+        print_plan(result, console())
+
+
+def advise(
+    model: Model = None,
+    tp: Tp = 1,
+    m: Annotated[str, typer.Option("--m", help="Token count of a call.")] = "1",
+    device: DeviceName = "auto",
+    db: Database = None,
+    format: Annotated[
+        str | None, typer.Option("--format", help="Formats to compare, separated by commas.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rank weight formats for a model here: time, memory, error, and what does not run."""
+    if model is None:
+        raise UsageError(
+            "--model must name a config.json or a folder that holds one; see humming-tune advise "
+            "--help"
+        )
+    tokens = parse_m(m)
+    if len(tokens) != 1:
+        raise UsageError(f"advise takes one number of tokens, but got --m {m}; write --m 1")
+    formats = [] if format is None else [name.strip() for name in format.split(",")]
+    result = advice.advise(Path(model), named_device(device), tp, tokens[0], formats, db)
+    if as_json:
+        print_json(advice.to_json(result))
+    else:
+        advice.print_advice(result, console())
+
+
+def warm(
+    model: Model = None,
+    tp: Tp = 1,
+    device: DeviceName = "auto",
+    db: Database = None,
+    format: Format = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compile ahead every kernel that a model's layers will ask for here, tuned or not.
+
+    Exit code 0 where all compiled, else 1.
+    """
+    if model is None:
+        raise UsageError(
+            "--model must name a config.json or a folder that holds one; see humming-tune warm "
+            "--help"
+        )
+    result = warming.warm(Path(model), named_device(device), tp, format, db)
+    if as_json:
+        print_json(warming.to_json(result))
+    else:
+        warming.print_warmed(result, console())
+    if result.failed:
+        raise SystemExit(1)
