@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch.autograd import forward_ad
 
-from humming.gemm import run
 from humming.plan import SCRATCH, Plan
 from humming.quantize.layout import PackedWeight
+from humming.serving.rows import run
 
 _Tensor = torch.Tensor  # these by such names for the sake of time
 _dispatch_modes = torch._C._len_torch_dispatch_stack

@@ -16,9 +16,9 @@ from humming.dispatch.heuristics import heuristic_intervals
 from humming.dispatch.intervals import Interval, TableEntry, serve_intervals
 from humming.dispatch.tables import write_generation
 from humming.errors import LaunchError, UsageError
-from humming.gemm import LayerSpec
 from humming.jit.identity import here, serving_device_of
 from humming.quantize import pack
+from humming.serving.layer_spec import LayerSpec
 from humming.spec.config import DequantizeConfig
 from humming.spec.problem import Problem
 

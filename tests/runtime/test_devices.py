@@ -17,13 +17,14 @@ import humming
 from humming.dispatch.dispatcher import lookup, resolve
 from humming.dispatch.intervals import Interval, TableEntry, TunedTable, serve_intervals
 from humming.errors import CompilerNotFoundError, LayoutError, LegalityError
-from humming.gemm import LayerSpec, through_op
 from humming.jit import nvrtc
 from humming.jit.cache import compiled
 from humming.jit.identity import here, serving_device, serving_device_of
 from humming.quantize import pack, unpack
 from humming.quantize.layout import packed_shapes
 from humming.reference import error_bound, matmul_float64
+from humming.serving.layer_spec import LayerSpec
+from humming.serving.op import through_op
 from humming.spec.config import DequantizeConfig, SkinnyConfig
 from humming.spec.device import Device
 from humming.spec.identity import Identity

@@ -11,10 +11,10 @@ import torch
 import humming
 from humming import HummingLinear
 from humming.errors import FormatError, LayoutError, LegalityError
-from humming.gemm import LayerSpec
 from humming.quantize import pack
 from humming.quantize.drawn import drawn
 from humming.reference import error_bound, matmul_float64
+from humming.serving.layer_spec import LayerSpec
 from humming.state import why_unserved
 
 FORMATS = ["uint4g32z", "uint3g64zf", "fp8e4m3", "fp8e4m3t", "fp8e4m3b32", "mxfp4", "nvfp4", "int8"]
