@@ -1,0 +1,173 @@
+"""Records a full sweep: every legal config of one layer, checked, then timed at many m. What is
+made of it without the device is replay.py.
+
+python -m benchmarks.sweep --n 1024 --k 1024 --m 1,2,4 --device cpu --threads 1 --out FILE
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.provenance import provenance
+from humming.dispatch.heuristics import heuristic
+from humming.jit.cache import CompiledKernel
+from humming.jit.detect import find_device
+from humming.jit.identity import serving_device
+from humming.spec.canonical import plain
+from humming.spec.config import KernelConfig, config_id, config_to_dict
+from humming.spec.device import Device
+from humming.spec.layouts import layout_for
+from humming.spec.problem import Problem
+from search_spaces.load import load_spaces
+from tuner.candidates import legal_candidates
+from tuner.compile_pool import compile_all
+from tuner.isolation import Worker, WorkerLostError
+from tuner.messages import Open, Race, Raced, Trial, Trialled
+from tuner.tasks import parse_m
+
+ROUNDS = 5
+TIMEOUT_S = 600.0
+AT_ONCE = 48
+"""Configs of one race. An m's configs meet in races of so many, the heuristic's in each of them."""
+
+
+def main() -> None:
+    """Command line."""
+    asked = _arguments()
+    device = serving_device(asked.threads) if asked.device == "cpu" else find_device(asked.device)
+    layer = Problem(asked.format, asked.n, asked.k, 1, layout=layout_for(device, asked.format))
+    m_values = parse_m(asked.m)
+    start = time.monotonic()
+    offered = {m: _offered(layer.at(m), device) for m in m_values}
+    configs = {key: config for of_m in offered.values() for key, config in of_m.items()}
+    kernels = _compiled(configs, layer, device)
+    print(
+        f"{len(kernels)} of {len(configs)} compiled, {time.monotonic() - start:.0f} s", flush=True
+    )
+    with Worker(device) as worker:
+        wrong = _check(kernels, configs, offered, layer, worker) if asked.check else {}
+        print(f"{len(wrong)} wrong, {time.monotonic() - start:.0f} s", flush=True)
+        times: dict[int, dict[str, float]] = {}
+        for m in m_values:
+            keys = [key for key in offered[m] if key in kernels and key not in wrong]
+            times[m] = _timed(keys, kernels, layer.at(m), device, worker, asked.rounds)
+            best = min(times[m].values(), default=float("nan"))
+            print(f"m={m}: {len(keys)} configs, best {best:.2f} us", flush=True)
+            _write(asked, device, layer, configs, times, wrong, time.monotonic() - start)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n", type=int, required=True)
+    parser.add_argument("--k", type=int, required=True)
+    parser.add_argument("--m", default="1,2,4,8,16,32,64,128,256")
+    parser.add_argument("--format", default="int4g128")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--check", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--out", type=Path, required=True)
+    return parser.parse_args()
+
+
+def _offered(problem: Problem, device: Device) -> dict[str, KernelConfig]:
+    return legal_candidates(problem, device, load_spaces()).configs
+
+
+def _compiled(
+    configs: dict[str, KernelConfig], problem: Problem, device: Device
+) -> dict[str, CompiledKernel]:
+    results = compile_all(configs.values(), problem, device)
+    found = zip(configs, results, strict=True)
+    return {key: kernel for key, kernel in found if isinstance(kernel, CompiledKernel)}
+
+
+def _check(
+    kernels: dict[str, CompiledKernel],
+    configs: dict[str, KernelConfig],
+    offered: dict[int, dict[str, KernelConfig]],
+    layer: Problem,
+    worker: Worker,
+) -> dict[str, str]:
+    """Config id -> why it is left out: it crashed or its numbers are wrong."""
+    wrong: dict[str, str] = {}
+    done: set[str] = set()
+    for m, of_m in offered.items():
+        worker.open(Open(layer.at(m), m, m + 1), TIMEOUT_S)
+        for key in of_m.keys() & kernels.keys() - done:
+            done.add(key)
+            try:
+                request = Trial(kernels[key], configs[key].block_m, 1e-9)
+                result = worker.ask(request, TIMEOUT_S)
+            except WorkerLostError as lost:
+                wrong[key] = str(lost)
+                continue
+            assert isinstance(result, Trialled)
+            if result.outcome != "ok":
+                wrong[key] = result.detail
+    return wrong
+
+
+def _timed(
+    keys: list[str],
+    kernels: dict[str, CompiledKernel],
+    problem: Problem,
+    device: Device,
+    worker: Worker,
+    rounds: int,
+) -> dict[str, float]:
+    """Config id -> microseconds: medians, races joined by the heuristic's time in each of them."""
+    anchor = config_id(heuristic(problem, device))
+    others = [key for key in keys if key != anchor]
+    found: dict[str, float] = {}
+    scale: float | None = None
+    worker.open(Open(problem, problem.m, problem.m + 1), TIMEOUT_S)
+    for first in range(0, len(others), AT_ONCE):
+        group = [anchor, *others[first : first + AT_ONCE]]
+        try:
+            request = Race(tuple(kernels[key] for key in group), rounds, TIMEOUT_S, problem.m)
+            raced = worker.ask(request, TIMEOUT_S)
+        except WorkerLostError as lost:
+            sys.stderr.write(f"m={problem.m}: a race was lost: {lost}\n")
+            continue
+        assert isinstance(raced, Raced)
+        medians = [statistics.median(side) for side in raced.samples_us]
+        scale = scale or medians[0]
+        found |= {
+            key: round(us * scale / medians[0], 3) for key, us in zip(group, medians, strict=True)
+        }
+    return found
+
+
+def _write(
+    asked: argparse.Namespace,
+    device: Device,
+    layer: Problem,
+    configs: dict[str, KernelConfig],
+    times: dict[int, dict[str, float]],
+    wrong: dict[str, str],
+    seconds: float,
+) -> None:
+    order = {key: index for index, key in enumerate(configs)}
+    body: dict[str, Any] = {
+        "provenance": provenance(device),
+        "seconds": round(seconds, 1),
+        "rounds": asked.rounds,
+        "checked": asked.check,
+        "problem": plain(layer.at(0)),
+        "configs": [config_to_dict(config) for config in configs.values()],
+        "heuristic": {m: order[config_id(heuristic(layer.at(m), device))] for m in times},
+        "wrong": {order[key]: why for key, why in wrong.items()},
+        "us": {m: {order[key]: us for key, us in of_m.items()} for m, of_m in times.items()},
+    }
+    asked.out.write_text(json.dumps(body, separators=(",", ":")) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
