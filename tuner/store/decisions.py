@@ -1,5 +1,5 @@
-"""Statements about what follows from evidence: settled problems, winners, leases. Each runs in the
-caller's transaction.
+"""Statements about what follows from evidence: settled problems and winners. Each runs in the
+caller's transaction; leases are leases.py.
 
 Rows of `settled` and `winners` are only ever added; the latest one of an identity and problem
 counts.
@@ -12,21 +12,20 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, func, select, update
+from sqlalchemy import Connection, Table, func, select
 
 from humming.spec.canonical import content_hash
 from humming.spec.config import KernelConfig, config_id
 from humming.spec.identity import Identity
 from humming.spec.problem import Problem
-from tuner.store import process, rows
+from tuner.store import rows
 from tuner.store.connections import now
-from tuner.store.records import Lease, Settled, Winner
+from tuner.store.records import Settled, Winner
 from tuner.store.schema import (
     REOPENED,
     configs,
     devices,
     identities,
-    leases,
     problems,
     settled,
     winners,
@@ -55,8 +54,10 @@ def settled_of(values: Mapping[str, Any]) -> Settled:
     return Settled(**values)
 
 
-def read_settled(connection: Connection, identity: Identity) -> dict[str, Settled]:
-    """problem_id -> its latest row, unless that one reopened it."""
+def read_settled(
+    connection: Connection, identity: Identity, since: datetime | None = None
+) -> dict[str, Settled]:
+    """problem_id -> its latest row, unless that one reopened it, or is not later than `since`."""
     query = (
         select(settled)
         .where(settled.c.identity_id == identity.id)
@@ -66,7 +67,7 @@ def read_settled(connection: Connection, identity: Identity) -> dict[str, Settle
     return {
         problem: settled_of({str(name): value for name, value in row.items()})
         for problem, row in latest.items()
-        if row["reason"] != REOPENED
+        if row["reason"] != REOPENED and (since is None or row["settled_at"] > since)
     }
 
 
@@ -145,56 +146,6 @@ def read_winners(connection: Connection, identity: Identity | None) -> list[Winn
 def find(connection: Connection, prefix: str) -> list[tuple[Winner, Identity]]:
     """Serving winners whose id begins with `prefix`."""
     return [(w, w.identity) for w in read_winners(connection, None) if w.id.startswith(prefix)]
-
-
-def lease(
-    connection: Connection, identity: Identity, problem: Problem, seconds: float, holder: str
-) -> Lease | None:
-    """Takes the problem for `seconds`, unless another live holder has it."""
-    _add_keys(connection, identity, problem)
-    time = now(connection)
-    name = rows.lease_id(identity, problem)
-    held = connection.execute(
-        select(leases).where(leases.c.id == name).with_for_update()
-    ).one_or_none()
-    if held is not None:
-        gone = process.gone(held.host, held.pid, held.process_started)
-        if held.holder != holder and held.expires_at > time and not gone:
-            return None
-        connection.execute(delete(leases).where(leases.c.id == name))
-    values: dict[str, Any] = {
-        "id": name,
-        "identity_id": identity.id,
-        "problem_id": problem.id,
-        "holder": holder,
-        "expires_at": time + timedelta(seconds=seconds),
-    }
-    rows.add(connection, leases, {**values, **process.stamp()})
-    # Of two that found no row at once, the first insert stands.
-    winner = connection.execute(select(leases.c.holder).where(leases.c.id == name)).scalar_one()
-    return Lease(**values) if winner == holder else None
-
-
-def renew(connection: Connection, held: Lease, seconds: float) -> Lease | None:
-    """The lease with a later end; None where someone else has taken it meanwhile."""
-    until = now(connection) + timedelta(seconds=seconds)
-    mine = (leases.c.id == held.id) & (leases.c.holder == held.holder)
-    done = connection.execute(update(leases).where(mine).values(expires_at=until))
-    if done.rowcount == 0:
-        return None
-    return Lease(
-        id=held.id,
-        identity_id=held.identity_id,
-        problem_id=held.problem_id,
-        holder=held.holder,
-        expires_at=until,
-    )
-
-
-def release(connection: Connection, held: Lease) -> None:
-    """Gives the problem back, if it is still held by this lease."""
-    mine = (leases.c.id == held.id) & (leases.c.holder == held.holder)
-    connection.execute(delete(leases).where(mine))
 
 
 def _add_keys(connection: Connection, identity: Identity, problem: Problem) -> None:

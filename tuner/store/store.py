@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any
 
@@ -17,9 +18,10 @@ from humming.spec.canonical import canonical_json
 from humming.spec.config import KernelConfig
 from humming.spec.identity import Identity
 from humming.spec.problem import Problem
-from tuner.store import decisions, evidence
-from tuner.store.connections import Connections
+from tuner.store import decisions, evidence, leases
+from tuner.store.connections import Connections, now
 from tuner.store.entries import entries
+from tuner.store.generations import Generations
 from tuner.store.records import (
     REASONS,
     Lease,
@@ -48,6 +50,16 @@ class Store:
     def shown(self) -> str:
         """The database's path, or its URL without secrets."""
         return self._connections.address.shown
+
+    @property
+    def connections(self) -> Connections:
+        """What the verbs that are not here speak through: those of moving evidence."""
+        return self._connections
+
+    @property
+    def generations(self) -> Generations:
+        """The verbs of generations of tuned tables."""
+        return Generations(self._connections)
 
     def __enter__(self) -> Store:
         return self
@@ -139,9 +151,11 @@ class Store:
             lambda c: decisions.settled_of(decisions.settle(c, identity, problem, reason, measured))
         )
 
-    def settled(self, identity: Identity) -> dict[str, Settled]:
-        """problem_id -> how it was settled, for problems of exactly this identity that are."""
-        return self._connections.read(lambda c: decisions.read_settled(c, identity))
+    def settled(self, identity: Identity, since: datetime | None = None) -> dict[str, Settled]:
+        """problem_id -> how it was settled (later than `since`), for problems of exactly this
+        identity that are.
+        """
+        return self._connections.read(lambda c: decisions.read_settled(c, identity, since))
 
     def unsettle(self, identity: Identity, problem: Problem) -> None:
         """Takes back that `problem` is settled."""
@@ -194,21 +208,37 @@ class Store:
         """
         return entries(self.winners(identity))
 
-    def lease(self, identity: Identity, problem: Problem, seconds: float) -> Lease | None:
-        """The sole right to tune `problem` for `seconds`; None where another live process
-        has it.
+    def clock(self) -> datetime:
+        """Now by the database's clock, UTC."""
+        return self._connections.read(now)
+
+    def lease(
+        self,
+        identity: Identity,
+        problems: Sequence[Problem],
+        seconds: float,
+        since: datetime | None = None,
+    ) -> Lease | None:
+        """The sole right to tune, for `seconds`, the first of `problems` that is not settled and
+        that no other live process has; None where there is none.
+
+        With `since` only what was settled later than that counts as settled.
         """
         holder = uuid.uuid4().hex
         return self._connections.write(
-            lambda c: decisions.lease(c, identity, problem, seconds, holder)
+            lambda c: leases.lease(c, identity, problems, seconds, holder, since)
         )
+
+    def leased(self, identity: Identity) -> set[str]:
+        """Ids of the problems that are being tuned at this moment, here or elsewhere."""
+        return self._connections.read(lambda c: leases.live(c, identity))
 
     def renew(self, held: Lease, seconds: float) -> Lease | None:
         """The same right until `seconds` from now; None where it ran out and someone else
         has it.
         """
-        return self._connections.write(lambda c: decisions.renew(c, held, seconds))
+        return self._connections.write(lambda c: leases.renew(c, held, seconds))
 
     def release(self, held: Lease) -> None:
         """Gives the right back; does nothing where it has passed to someone else."""
-        self._connections.write(lambda c: decisions.release(c, held))
+        self._connections.write(lambda c: leases.release(c, held))

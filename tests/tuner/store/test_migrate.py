@@ -40,7 +40,7 @@ def _fill(url: str) -> None:
         store.finish(None, draft())
         store.settle(HERE, PROBLEM, "budget", 1)
         store.promote(HERE, PROBLEM, CONFIG, us=1.0, heuristic_us=2.0)
-        store.lease(HERE, PROBLEM, 60)
+        store.lease(HERE, [PROBLEM], 60)
 
 
 def _difference(connection: Connection) -> list[Any]:

@@ -113,36 +113,6 @@ def test_a_url_resolves_to_a_table_file(url: str) -> None:
     assert path.parent == tables_dir(url)
 
 
-def test_one_lease_at_a_time(url: str) -> None:
-    with open_store(url) as ours, open_store(url) as theirs:
-        held = ours.lease(HERE, PROBLEM, 60)
-        assert held is not None and theirs.lease(HERE, PROBLEM, 60) is None
-        assert theirs.lease(HERE, PROBLEM.at(2), 60) is not None
-        longer = ours.renew(held, 120)
-        assert longer is not None and longer.expires_at > held.expires_at
-        ours.release(held)
-        taken = theirs.lease(HERE, PROBLEM, 60)
-        assert taken is not None and ours.renew(held, 60) is None
-        ours.release(held)
-        assert theirs.renew(taken, 60) is not None
-
-
-@pytest.mark.parametrize(
-    "gone",
-    [
-        {"expires_at": datetime(2020, 1, 1, tzinfo=timezone.utc)},
-        {"process_started": "another boot:1"},
-    ],
-)
-def test_a_lease_that_ran_out_or_lost_its_holder_is_taken_over(
-    store: Store, gone: dict[str, object]
-) -> None:
-    held = store.lease(HERE, PROBLEM, 60)
-    store._connections.write(lambda c: c.execute(update(schema.leases).values(**gone)))
-    assert held is not None and store.lease(HERE, PROBLEM, 60) is not None
-    assert store.renew(held, 60) is None
-
-
 def test_a_database_opened_for_reading_is_only_read(url: str, tmp_path: Path) -> None:
     with open_store(url) as store:
         store.settle(HERE, PROBLEM, "rule", 3)
