@@ -15,23 +15,29 @@ from typing import Any
 import torch
 
 from humming.errors import LayoutError
-from humming.quantize import layout_cpu, layout_cuda
+from humming.quantize import layout_cpu, layout_cuda, layout_cuda_a8
 from humming.quantize.tensor import SCALE_DTYPES, QuantizedTensor
 from humming.spec.formats import QuantFormat, TensorFormat
 from humming.spec.layouts import (
     CPU_LAYOUT,
+    CUDA_A8_LAYOUT,
     CUDA_LAYOUT,
     LAYOUTS,
     packed_group_size,
     packed_groups,
     packed_scale_dtype,
     row_scaled,
+    tile_scaled,
 )
 from humming.spec.naming import did_you_mean
 
 ROW_MULTIPLE = 16
 """Every layout pads n to a multiple of this."""
-_MAPS: dict[str, ModuleType] = {CPU_LAYOUT: layout_cpu, CUDA_LAYOUT: layout_cuda}
+_MAPS: dict[str, ModuleType] = {
+    CPU_LAYOUT: layout_cpu,
+    CUDA_LAYOUT: layout_cuda,
+    CUDA_A8_LAYOUT: layout_cuda_a8,
+}
 _TORCH_DTYPES = {name: dtype for dtype, name in SCALE_DTYPES.items()}
 _EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e8m0fnu)
 
@@ -95,8 +101,9 @@ def pack(
     """`q` in `layout`, on q's own device; CPU and CUDA tensors give the same bits.
 
     On CUDA group scales of 16 bits keep their type, and those of 8 bits get that of the
-    `activation` (default bf16). Raises LayoutError for an unknown layout, or where it does not hold
-    the format, the type of the scales or the zero points.
+    `activation` (default bf16); where products are made in 8 bits, scales of blocks become fp32.
+    Raises LayoutError for an unknown layout, or where it does not hold the format, the type of the
+    scales or the zero points.
     """
     n, k = q.shape
     weight = q.weight_format
@@ -150,7 +157,7 @@ def unpack(p: PackedWeight) -> QuantizedTensor:
 def packed_shapes(layout: str, format: str, n: int, k: int) -> dict[str, tuple[int, ...]]:
     """Shapes of the tensors of a weight in `layout`, those that it may lack included."""
     weight, of = QuantFormat.parse(format).weight, _MAPS[layout]
-    scales = of.scales_shape(n, packed_groups(layout, weight, k))
+    scales = _scales_shape(layout, weight, n, packed_groups(layout, weight, k))
     return {
         "codes": of.codes_shape(n, k, weight.dtype.bits),
         "scales": scales,
@@ -166,7 +173,7 @@ def _pack_groups(
     """Scales or zero points [n, groups] of the format, repeated for the groups of the layout."""
     groups, repeats = packed_groups(layout, weight, k), _repeats(layout, weight, k)
     if groups == 0:
-        return per_row.new_empty(_MAPS[layout].scales_shape(len(per_row), 0), dtype=dtype)
+        return per_row.new_empty(_scales_shape(layout, weight, len(per_row), 0), dtype=dtype)
     wide = per_row.to(dtype)
     if per_row.dtype in _EIGHT_BITS and dtype == torch.float16 and not wide.is_meta:
         _check_range_of_fp16(wide)
@@ -174,6 +181,13 @@ def _pack_groups(
         wide = wide.repeat_interleave(repeats, dim=1)[:, :groups]
     packed: torch.Tensor = _MAPS[layout].pack_scales(wide, groups)
     return packed
+
+
+def _scales_shape(layout: str, weight: TensorFormat, n: int, groups: int) -> tuple[int, ...]:
+    if tile_scaled(layout, weight):
+        return layout_cuda_a8.scales_shape(n, groups, of_tiles=True)
+    shape: tuple[int, ...] = _MAPS[layout].scales_shape(n, groups)
+    return shape
 
 
 def _check_range_of_fp16(scales: torch.Tensor) -> None:
@@ -187,10 +201,11 @@ def _check_range_of_fp16(scales: torch.Tensor) -> None:
 
 def _unpack_groups(packed: torch.Tensor, p: PackedWeight, weight: TensorFormat) -> torch.Tensor:
     groups, repeats = packed_groups(p.layout, weight, p.k), _repeats(p.layout, weight, p.k)
-    rows: torch.Tensor = _MAPS[p.layout].unpack_scales(packed, p.n, groups)
+    tiled = tile_scaled(p.layout, weight)
+    rows: torch.Tensor = packed if tiled else _MAPS[p.layout].unpack_scales(packed, p.n, groups)
     rows = rows[:, ::repeats][:, : weight.groups(p.k)]
-    step = weight.group_size if weight.granularity == "block" else 1
-    return rows[::step].contiguous()
+    step = (weight.group_size or 1) if weight.granularity == "block" else 1
+    return rows[:: step // ROW_MULTIPLE if tiled else step].contiguous()
 
 
 def _repeats(layout: str, weight: TensorFormat, k: int) -> int:
@@ -235,7 +250,8 @@ def _packed_dtype(q: QuantizedTensor, layout: str, activation: torch.dtype | Non
         )
     legal = LAYOUTS[layout].scale_dtypes
     name = SCALE_DTYPES[q.scales.dtype]
-    if q.scales.dtype in _EIGHT_BITS or row_scaled(q.weight_format):
+    follows = row_scaled(q.weight_format) or tile_scaled(layout, q.weight_format)
+    if q.scales.dtype in _EIGHT_BITS or follows:
         name = SCALE_DTYPES[activation or torch.bfloat16]
     if name not in legal:
         raise LayoutError(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from humming.spec.carriers import native
 from humming.spec.device import Device
 from humming.spec.formats import QuantFormat, TensorFormat
 
@@ -17,7 +18,8 @@ class Layout:
     `kind` is the device kind that reads it, `holds_weight` says which weights it can hold, in words
     `holds_what`, and `scale_dtypes` the types that the layer, and so its group scales, may have
     there. Groups are cut to the largest of `group_sizes` that divides theirs (empty: kept), and
-    there are so many of them as `unit_k` columns, a multiple, need.
+    there are so many of them as `unit_k` columns, a multiple, need. Where `tile_scales`, the scale
+    of a block stands once for 16 rows, in fp32.
     """
 
     name: str
@@ -27,6 +29,7 @@ class Layout:
     scale_dtypes: tuple[str, ...]
     group_sizes: tuple[int, ...] = ()
     unit_k: int = 1
+    tile_scales: bool = False
 
     def holds(self, format: str) -> bool:
         """Whether weights of `format` can be packed so; what a kernel can do with them is
@@ -36,6 +39,13 @@ class Layout:
 
 CPU_LAYOUT = "cpu_n16k8"
 CUDA_LAYOUT = "cuda_n16k64"
+CUDA_A8_LAYOUT = "cuda_n16k64_a8"
+"""For products of 8-bit codes; on CUDA everything else is multiplied in 16 bits."""
+
+
+def _in_eights(weight: TensorFormat) -> bool:
+    return (weight.group_size or 8) % 8 == 0
+
 
 LAYOUTS: dict[str, Layout] = {
     layout.name: layout
@@ -44,11 +54,21 @@ LAYOUTS: dict[str, Layout] = {
         Layout(
             CUDA_LAYOUT,
             "cuda",
-            lambda weight: (weight.group_size or 8) % 8 == 0,
+            _in_eights,
             "groups and blocks of a multiple of 8",
             ("bf16", "fp16"),
             (128, 64, 32, 16, 8),
             128,
+        ),
+        Layout(
+            CUDA_A8_LAYOUT,
+            "cuda",
+            _in_eights,
+            "groups and blocks of a multiple of 8",
+            ("bf16", "fp16"),
+            (128, 64, 32),
+            128,
+            tile_scales=True,
         ),
     )
 }
@@ -57,9 +77,11 @@ LAYOUTS: dict[str, Layout] = {
 def layout_for(device: Device, format: str) -> str:
     """The layout in which `device` reads weights of `format`.
 
-    Where no layout of the device's kind holds the format, the kind's first one: packing then says
-    why not.
+    A GPU that multiplies the codes of both operands as they are has a layout for that. Where no
+    layout of the device's kind holds the format, the kind's first one: packing then says why not.
     """
+    if device.kind == "cuda" and native(format, device.compute_capability or (0, 0)):
+        return CUDA_A8_LAYOUT
     of_kind = [layout for layout in LAYOUTS.values() if layout.kind == device.kind]
     of_kind = of_kind or [LAYOUTS[CPU_LAYOUT]]
     return next((layout.name for layout in of_kind if layout.holds(format)), of_kind[0].name)
@@ -87,9 +109,15 @@ def packed_groups(layout: str, weight: TensorFormat, k: int) -> int:
     return -(-(-(-k // unit) * unit) // size) if size else 0
 
 
+def tile_scaled(layout: str, weight: TensorFormat) -> bool:
+    """Whether 16 rows share each scale in `layout`: those of a block, which are kept in fp32."""
+    whole = weight.granularity == "block" and (weight.group_size or 0) % 16 == 0
+    return LAYOUTS[layout].tile_scales and whole
+
+
 def packed_scale_dtype(layout: str, weight: TensorFormat, activation: str) -> str:
     """The type of group scales, and zero points, in `layout` for a layer of type `activation`."""
-    if LAYOUTS[layout].kind == "cpu":
+    if LAYOUTS[layout].kind == "cpu" or tile_scaled(layout, weight):
         return "fp32"
     return "bf16" if weight.scale_dtype == "e8m0" else activation  # fp16 lacks its range
 
