@@ -20,6 +20,7 @@ from sqlalchemy import (
     Double,
     ForeignKey,
     Index,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -30,7 +31,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from tuner.store.records import KINDS, OUTCOMES, REASONS
 
-REVISION = "0001"
+REVISION = "0002"
 """The alembic revision that this module describes; a test holds it equal to the head of
 alembic/versions.
 """
@@ -241,3 +242,26 @@ leases = Table(
     _column("process_started", Text),
     _column("expires_at", UtcDateTime),
 )
+
+generations = Table(
+    "generations",
+    metadata,
+    _id(),
+    _column("entries", BigInteger),
+    _column("content", LargeBinary),
+    _column("host", Text),
+    _column("created_at", UtcDateTime),
+)
+"""Tuned tables as they were written: `id` is the table's, `content` its file, compressed."""
+
+generation_names = Table(
+    "generation_names",
+    metadata,
+    _id(),
+    _column("name", Text),
+    _ref("generations"),
+    _column("host", Text),
+    _column("named_at", UtcDateTime),
+    Index(None, "name", "named_at"),
+)
+"""What a name named, from when on: rows are only ever added, the latest one of a name counts."""

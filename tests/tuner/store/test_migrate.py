@@ -41,6 +41,7 @@ def _fill(url: str) -> None:
         store.settle(HERE, PROBLEM, "budget", 1)
         store.promote(HERE, PROBLEM, CONFIG, us=1.0, heuristic_us=2.0)
         store.lease(HERE, [PROBLEM], 60)
+        store.generations.add("a" * 32, 0, b"{}", "current")
 
 
 def _difference(connection: Connection) -> list[Any]:

@@ -1,0 +1,141 @@
+"""Generations of tuned tables in the database: immutable, by id, and what each name named when.
+
+What a table holds is humming/dispatch/tables.py; evidence and winners are elsewhere.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, func, select
+
+from humming.dispatch.tables import MAX_BYTES
+from humming.errors import StoreError
+from humming.spec.canonical import content_hash
+from tuner.store import process, rows
+from tuner.store.connections import Connections, now
+from tuner.store.schema import generation_names, generations
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One generation: its id, how many entries it has, which host wrote it and when, and the names
+    that name it now.
+    """
+
+    id: str
+    entries: int
+    host: str
+    created_at: datetime
+    names: tuple[str, ...] = ()
+
+
+class Generations:
+    """The verbs of generations of one open database; each is one transaction. Raise StoreError."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def add(self, id: str, entries: int, content: bytes, name: str) -> None:
+        """Keeps the table file `content` under `id` where it is new, and lets `name` name it."""
+
+        def write(connection: Connection) -> None:
+            values = {
+                "id": id,
+                "entries": entries,
+                "content": zlib.compress(content, 6),
+                "host": process.host(),
+                "created_at": now(connection),
+            }
+            rows.add(connection, generations, values)
+            _name(connection, name, id)
+
+        self._connections.write(write)
+
+    def content(self, id: str) -> bytes | None:
+        """The table file of a generation; None where there is none of that id."""
+        query = select(generations.c.content).where(generations.c.id == id)
+        packed = self._connections.read(lambda c: c.execute(query).scalar_one_or_none())
+        if packed is None:
+            return None
+        unpacker = zlib.decompressobj()
+        try:
+            content = unpacker.decompress(packed, MAX_BYTES)
+        except zlib.error:
+            content = b""
+        if not unpacker.eof:
+            raise StoreError(f"generation {id} of {self._connections.address.shown} is damaged")
+        return content
+
+    def named(self, name: str) -> str | None:
+        """The id of the generation that `name` names now; None where it names none."""
+        return self._connections.read(lambda c: _named(c, name))
+
+    def list(self) -> list[Generation]:
+        """All generations in order of their writing."""
+        return self._connections.read(_list)
+
+    def name(self, name: str, id: str) -> None:
+        """Lets `name` name the generation `id` from now on, which must be here."""
+        self._connections.write(lambda c: _name(c, name, id))
+
+    def step(self, name: str, by: int) -> str:
+        """Lets `name` go `by` places back (-1) or forward (1) among the generations that it named,
+        in the order in which it first named them; the id that it names then.
+        """
+        return self._connections.write(lambda c: _step(c, name, by))
+
+
+def _named(connection: Connection, name: str) -> str | None:
+    path = _path(connection, name)
+    return path[-1] if path else None
+
+
+def _path(connection: Connection, name: str) -> list[str]:
+    """The ids that `name` named, oldest first."""
+    query = (
+        select(generation_names.c.generation_id)
+        .where(generation_names.c.name == name)
+        .order_by(generation_names.c.named_at, generation_names.c.id)
+    )
+    return list(connection.execute(query).scalars())
+
+
+def _list(connection: Connection) -> list[Generation]:
+    columns = [c for c in generations.c if c.name != "content"]
+    names = connection.execute(select(generation_names.c.name).distinct()).scalars()
+    named = {name: _named(connection, name) for name in sorted(names)}
+    query = select(*columns).order_by(generations.c.created_at, generations.c.id)
+    return [
+        Generation(**row._mapping, names=tuple(n for n, id in named.items() if id == row.id))
+        for row in connection.execute(query)
+    ]
+
+
+def _name(connection: Connection, name: str, id: str) -> None:
+    if _named(connection, name) == id:
+        return
+    if connection.execute(select(generations.c.id).where(generations.c.id == id)).first() is None:
+        raise StoreError(f"a name must name a generation that is here, but there is no {id}")
+    query = select(func.max(generation_names.c.named_at)).where(generation_names.c.name == name)
+    latest, time = connection.execute(query).scalar_one(), now(connection)
+    if latest is not None:  # a clock that was set back hides no newer row
+        time = max(time, latest + timedelta(microseconds=1))
+    values = {"name": name, "generation_id": id, "host": process.host(), "named_at": time}
+    key = content_hash({**values, "named_at": time.isoformat()})
+    rows.add(connection, generation_names, {"id": key, **values})
+
+
+def _step(connection: Connection, name: str, by: int) -> str:
+    path = _path(connection, name)
+    if not path:
+        raise StoreError(f"a name must name a generation first, but '{name}' names none")
+    order = list(dict.fromkeys(path))
+    place = order.index(path[-1]) + by
+    if not 0 <= place < len(order):
+        end = "first" if by < 0 else "last"
+        raise StoreError(f"'{name}' names the {end} of its {len(order)} generations already")
+    _name(connection, name, order[place])
+    return order[place]
