@@ -6,8 +6,8 @@ Files are tables.py.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from math import isqrt
 from pathlib import Path
 from typing import TypeVar
@@ -56,15 +56,26 @@ class TableEntry:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where a record comes from: the host that promoted it ("" where none was written), and when,
+    as ISO 8601 in UTC."""
+
+    host: str
+    promoted_at: str
+
+
+@dataclass(frozen=True)
 class TunedTable:
     """One immutable generation of tuned entries.
 
-    `id` is the hash of its content, `path` the file it was read from.
+    `id` is the hash of its entries, `path` the file it was read from, `origins` says where records
+    come from, as far as it is known.
     """
 
     id: str
     entries: tuple[TableEntry, ...]
     path: Path | None = None
+    origins: Mapping[str, Origin] = field(default_factory=dict, compare=False, repr=False)
 
 
 def serve_intervals(

@@ -1,0 +1,88 @@
+"""Names in a folder of generations: each a small file that holds the id of one of them.
+
+What a generation holds is tables.py. Files appear by rename, so that a reader sees the old one or
+the new one, never a piece of either.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from pathlib import Path
+
+from humming.errors import TableError
+
+CURRENT = "current"
+"""The name that every tuning moves on, and that serves where nothing else is named."""
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
+
+
+def is_id(text: str) -> bool:
+    """Whether `text` is the id of a generation, and so no name."""
+    return _ID.fullmatch(text) is not None
+
+
+def check_name(name: str) -> None:
+    """Raises TableError unless `name` may name a generation."""
+    if not _NAME.fullmatch(name) or is_id(name) or name.endswith((".json", ".tmp")):
+        raise TableError(
+            "a generation's name must be at most 63 of a-z, 0-9, '_', '.', '-', a letter first and "
+            f"no id or file, but got {name[:80]!r}; write such as 'prod'"
+        )
+
+
+def pointed(folder: str | Path, name: str = CURRENT) -> Path | None:
+    """The file of the generation that `name`, or an id, names in `folder`; None where none is.
+
+    Raises TableError on a name that cannot be read or is damaged.
+    """
+    folder = Path(folder)
+    if is_id(name):
+        file = folder / f"{name}.json"
+        return file if file.is_file() else None
+    id = pointed_id(folder, name)
+    return None if id is None else folder / f"{id}.json"
+
+
+def pointed_id(folder: Path, name: str) -> str | None:
+    """The id that the file `name` holds; None where there is no such file."""
+    check_name(name)
+    pointer = folder / name
+    try:
+        id = pointer.read_bytes().decode("utf-8", "replace").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise TableError(
+            f"'{pointer}' must be readable, but is not ({error.strerror}); mend its permissions"
+        ) from error
+    if not is_id(id):
+        raise TableError(
+            f"'{pointer}' must hold a table's id, but got {id[:40]!r}; delete it or tune again"
+        )
+    return id
+
+
+def point(folder: Path, name: str, id: str) -> None:
+    """Lets `name` name the generation `id`. Raises OSError, or TableError on a bad name."""
+    check_name(name)
+    pointer = folder / name
+    if not (pointer.exists() and pointer.read_text("utf-8", "replace").strip() == id):
+        replace_file(pointer, f"{id}\n".encode())
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Makes `path` hold `content` by one rename; the data is on disk before the name is."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
