@@ -29,6 +29,8 @@ from humming.errors import (
     UsageError,
 )
 from humming.jit.cache import compiled
+from humming.jit.cuda.kernel import CudaKernel
+from humming.jit.cuda.launcher import PreparedCall, native_launcher
 from humming.jit.detect import available_threads
 from humming.jit.identity import here, serving_device, serving_device_of, serving_threads
 from humming.jit.load import LoadedKernel, Ready, load
@@ -134,7 +136,7 @@ class Plan:
             return out
         bound = self._bound
         index, kernel, nbytes = bound.calls.get(m) or self._call_of(bound, m)
-        scratch = SCRATCH.of(nbytes) if self.gpu < 0 else _scratch_on_stream(x, nbytes)
+        scratch = SCRATCH.of(nbytes) if self.gpu < 0 else scratch_on_stream(x, nbytes)
         try:
             kernel.launch(x, weight, bias, out, scratch, self.threads)
         except LaunchError as error:
@@ -155,6 +157,21 @@ class Plan:
             return None, 0
         return kernel.ready(weight, bias, m, self.threads), nbytes
 
+    def prepared(
+        self, x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None
+    ) -> tuple[PreparedCall | None, int]:
+        """The launches of a call like the last one, of contiguous rows x [m, k] on this GPU, with
+        all but its addresses laid out, and its bytes of workspace; None where it is no such."""
+        m = x.shape[0]
+        if m == 0 or torch.cuda.is_current_stream_capturing():
+            return None, 0
+        bound = self._bound
+        _, kernel, nbytes = bound.calls.get(m) or self._call_of(bound, m)
+        if not isinstance(kernel, CudaKernel):
+            return None, 0
+        out, scratch = x.new_empty(m, weight.n), scratch_on_stream(x, nbytes)
+        return kernel.prepared(x, weight, bias, out, scratch), nbytes
+
     def load_all(self, m: int | None = None) -> None:
         """Compiles and loads the kernels of all intervals, or of the one that holds `m`."""
         if m is not None:
@@ -163,6 +180,7 @@ class Plan:
         if self.threads > 1:
             parallel_for_address()
         if self.gpu >= 0:  # cuBLAS cannot be set up in a graph capture
+            native_launcher()
             with torch.cuda.device(self.gpu):
                 torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]
         self._compile_all([d for d in self.dispatches if m is None or d.m_low <= m < d.m_high])
@@ -262,7 +280,7 @@ class Plan:
         )
 
 
-def _scratch_on_stream(x: torch.Tensor, nbytes: int) -> torch.Tensor:
+def scratch_on_stream(x: torch.Tensor, nbytes: int) -> torch.Tensor:
     """`nbytes` bytes on x's GPU for one call.
 
     Torch's allocator hands a freed block to later work on the same stream only, and a capture has

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch.autograd import forward_ad
 
+from humming.jit.cuda.counters import eager_words
+from humming.jit.cuda.launcher import ALIGNMENT
 from humming.plan import SCRATCH, Plan
 from humming.quantize.layout import PackedWeight
 from humming.serving.rows import run
@@ -19,9 +21,11 @@ _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._is_torch_function_mode_enabled
 _tracing = torch._C._get_tracing_state
 _transforms = torch._C._functorch.peek_interpreter_stack
+_bytes = torch.uint8
 _autocast = torch._C._is_any_autocast_enabled
 
 Buffers = Mapping[str, torch.Tensor | None]
+Served = Callable[[torch.Tensor], torch.Tensor]
 WarmCall = Callable[[torch.Tensor, Buffers], torch.Tensor | None]
 """(x, the layer's buffers) -> its output; None where this is another call than was made ready."""
 
@@ -65,11 +69,11 @@ def warm_call(
     `kept` are the buffers that `weight` and `bias` are made of, codes and scales first; one that
     was replaced or given other memory, as code that casts models does by way of `.data`, ends it.
     """
-    shape, on_cpu, device = (*x.shape[:-1], weight.n), x.is_cpu, x.device
+    shape, on_cpu, index = (*x.shape[:-1], weight.n), x.is_cpu, x.get_device()
     (codes_name, codes), (scales_name, scales), *more = kept
     codes_at, scales_at = codes.data_ptr(), scales.data_ptr()
     others = tuple((name, tensor, tensor.data_ptr()) for name, tensor in more)
-    ready, nbytes = plan.ready(x.numel() // weight.k, weight, bias)
+    served = (_on_cpu if on_cpu else _on_gpu)(plan, weight, bias, shape, x)
 
     def call(x: torch.Tensor, buffers: Buffers) -> torch.Tensor | None:
         # One condition, and nothing that is a call where an attribute will do: this is each call's
@@ -77,7 +81,7 @@ def warm_call(
         if (
             type(x) is not _Tensor
             or x.is_cpu is not on_cpu
-            or not (on_cpu or x.device == device)
+            or x.get_device() != index
             or x.requires_grad
             or x.is_neg()
             or buffers[codes_name] is not codes
@@ -96,13 +100,71 @@ def warm_call(
         for name, tensor, address in others:
             if buffers[name] is not tensor or tensor.data_ptr() != address:
                 return None
-        if ready is None or not x.is_contiguous():
+        return served(x)
+
+    return call
+
+
+def _on_cpu(
+    plan: Plan,
+    weight: PackedWeight,
+    bias: torch.Tensor | None,
+    shape: tuple[int, ...],
+    x: torch.Tensor,
+) -> Served:
+    """The call itself, of x like this one: a launch of the kernel that the plan chose."""
+    ready, nbytes = plan.ready(x.numel() // weight.k, weight, bias)
+    if ready is None:
+        return lambda x: run(x, plan, weight, bias)
+    launch = ready
+
+    def served(x: torch.Tensor) -> torch.Tensor:
+        if not x.is_contiguous():
             return run(x, plan, weight, bias)
         out = x.new_empty(*shape)  # a tuple takes torch longer
         if SCRATCH.size < nbytes:
             SCRATCH.of(nbytes)
-        if ready(x.data_ptr(), out.data_ptr(), SCRATCH.address, nbytes):
+        if launch(x.data_ptr(), out.data_ptr(), SCRATCH.address, nbytes):
             return run(x, plan, weight, bias)  # which says what is wrong, or serves otherwise
         return out
 
-    return call
+    return served
+
+
+def _on_gpu(
+    plan: Plan,
+    weight: PackedWeight,
+    bias: torch.Tensor | None,
+    shape: tuple[int, ...],
+    x: torch.Tensor,
+) -> Served:
+    """The same on a GPU: recorded launches on the stream that is current then."""
+    index, prepared, nbytes = x.get_device(), None, 0
+    if x.is_contiguous() and x.data_ptr() % ALIGNMENT == 0:
+        prepared, nbytes = plan.prepared(x.view(-1, weight.k), weight, bias)
+    if prepared is None:
+        return lambda x: run(x, plan, weight, bias)
+    launch, count = prepared.launch, prepared.words
+    current_stream: Callable[[int], int] = torch._C._cuda_getCurrentRawStream
+    capturing: Callable[[], bool] = torch._C._cuda_isCurrentStreamCapturing
+
+    def served(x: torch.Tensor) -> torch.Tensor:
+        if not x.is_contiguous() or (count and capturing()):  # a graph has words of its own
+            return run(x, plan, weight, bias)
+        out = x.new_empty(*shape)
+        stream, room, words = current_stream(index), None, None
+        if nbytes:
+            room = x.new_empty(nbytes, dtype=_bytes)
+        if count:
+            words = eager_words(count, index, stream)
+        if launch(
+            x.data_ptr(),
+            out.data_ptr(),
+            0 if room is None else room.data_ptr(),
+            0 if words is None else words.data_ptr(),
+            stream,
+        ):
+            return run(x, plan, weight, bias)  # which says what is wrong, or serves otherwise
+        return out
+
+    return served

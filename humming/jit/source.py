@@ -58,12 +58,19 @@ def render(config: KernelConfig, problem: Problem) -> KernelSource:
     }
     picks = cpu_picks(problem, config.code_path)
     template = "dequantize.cpp.j2" if isinstance(config, BlasConfig) else "gemm.cpp.j2"
+    if problem.op == "moe":
+        template, static = "experts.cpp.j2", {**static, "op": "moe"}
     return _source(template, config.code_path, static, **picks)
 
 
 def pool_source() -> KernelSource:
     """The thread pool: one library a process, for any CPU."""
     return _source("pool.cpp.j2", "generic", {"family": "cpu"})
+
+
+def launcher_source() -> KernelSource:
+    """The launcher of recorded calls on GPUs: one library a process, for any CPU."""
+    return KernelSource("launch", (KERNELS_DIR / "launch" / "launcher.cpp").read_text("utf-8"))
 
 
 def read_probe_source(code_path: str) -> KernelSource:

@@ -10,11 +10,15 @@ import threading
 
 import torch
 
+from humming.jit.cuda.recording import RECORDER
+
 _LOCK = threading.Lock()
 _LEAST_WORDS = 4096
 _MOST_KEPT = 64
-_KEPT: dict[tuple[int, int, int], torch.Tensor] = {}
-"""(GPU, stream, capture or 0) -> its words."""
+_EAGER: dict[tuple[int, int], torch.Tensor] = {}
+"""(GPU, stream) -> its words."""
+_CAPTURED: dict[tuple[int, int, int], torch.Tensor] = {}
+"""(GPU, stream, capture) -> its words, which live in the graph's own memory."""
 
 
 def zero_words(count: int, index: int) -> torch.Tensor:
@@ -24,16 +28,37 @@ def zero_words(count: int, index: int) -> torch.Tensor:
     captured graphs, where a graph zeroes its words once at each replay.
     """
     stream = torch._C._cuda_getCurrentRawStream(index)
-    capture = _capture_id(stream) if torch.cuda.is_current_stream_capturing() else 0
-    key = (index, stream, capture)
-    words = _KEPT.get(key)
+    if torch.cuda.is_current_stream_capturing():
+        words = _captured_words(count, index, (index, stream, _capture_id(stream)))
+    else:
+        words = eager_words(count, index, stream)
+    if RECORDER.launches is not None:
+        RECORDER.words = (words.data_ptr(), words.nbytes, count)
+    return words
+
+
+def eager_words(count: int, index: int, stream: int) -> torch.Tensor:
+    """The same for `stream`, which is torch's current one and not captured. Whoever has the tensor
+    may use it for this stream as long as it likes."""
+    words = _EAGER.get((index, stream))
     if words is None or words.numel() < count:
         with _LOCK:
-            if len(_KEPT) >= _MOST_KEPT:
-                del _KEPT[next(iter(_KEPT))]
-            words = torch.zeros(max(count, _LEAST_WORDS), dtype=torch.int32, device=f"cuda:{index}")
-            _KEPT[key] = words
+            _EAGER[index, stream] = words = _zeros(count, index)
     return words
+
+
+def _captured_words(count: int, index: int, key: tuple[int, int, int]) -> torch.Tensor:
+    words = _CAPTURED.get(key)
+    if words is None or words.numel() < count:
+        with _LOCK:
+            if len(_CAPTURED) >= _MOST_KEPT:
+                del _CAPTURED[next(iter(_CAPTURED))]
+            _CAPTURED[key] = words = _zeros(count, index)
+    return words
+
+
+def _zeros(count: int, index: int) -> torch.Tensor:
+    return torch.zeros(max(count, _LEAST_WORDS), dtype=torch.int32, device=f"cuda:{index}")
 
 
 def _capture_id(stream: int) -> int:

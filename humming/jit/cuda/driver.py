@@ -12,11 +12,13 @@ from typing import Any
 import torch
 
 from humming.errors import HummingError, KernelLoadError, LaunchError
+from humming.jit.cuda.recording import RECORDER, RecordedLaunch
 from humming.spec.device import Device
 
 POINTER, INT, LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
 """C types of kernel arguments."""
 
+_ENTRY_VERSION = 12000
 _MOST_CONFIGS = 256  # launch configs that a function keeps: a stream and a grid each
 
 
@@ -31,12 +33,12 @@ class DeviceFunction:
 
         self.index = index
         self._driver = driver
-        self._smem_bytes = smem_bytes
+        self.smem_bytes = smem_bytes
         self._configs: dict[tuple[object, ...], Any] = {}
         torch.cuda.init()  # type: ignore[no-untyped-call]
         device = _loading(driver.cuDeviceGet(index))
         self._context = _loading(driver.cuDevicePrimaryCtxRetain(device))
-        self._context_handle = int(self._context)
+        self.context_handle = int(self._context)
         _loading(driver.cuCtxPushCurrent(self._context))
         try:
             self._module = _loading(driver.cuModuleLoadData(cubin))  # kept: it owns the function
@@ -46,6 +48,7 @@ class DeviceFunction:
                     driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 )
                 _loading(driver.cuFuncSetAttribute(self._function, dynamic, smem_bytes))
+            self.handle = int(self._function)
         finally:
             driver.cuCtxPopCurrent()
 
@@ -63,13 +66,18 @@ class DeviceFunction:
         `cluster` blocks along y share a cluster; a `dependent` launch may begin before the kernel
         before it has ended. Raises LaunchError where the driver refuses.
         """
+        if RECORDER.launches is not None:
+            RECORDER.launches.append(
+                RecordedLaunch(self, grid, threads, values, types, cluster, dependent)
+            )
+            return
         driver = self._driver
         stream = torch._C._cuda_getCurrentRawStream(self.index)
         key = (grid, threads, cluster, dependent, stream)
         config = self._configs.get(key)
         if config is None:
             config = self._configured(*key)
-        foreign = int(driver.cuCtxGetCurrent()[1]) != self._context_handle
+        foreign = int(driver.cuCtxGetCurrent()[1]) != self.context_handle
         if foreign:  # a thread that torch has not used yet, or another current GPU
             _launching(driver.cuCtxPushCurrent(self._context))
         try:
@@ -89,7 +97,7 @@ class DeviceFunction:
         return {
             "registers": attribute("NUM_REGS"),
             "local_bytes": attribute("LOCAL_SIZE_BYTES"),
-            "smem_bytes": attribute("SHARED_SIZE_BYTES") + self._smem_bytes,
+            "smem_bytes": attribute("SHARED_SIZE_BYTES") + self.smem_bytes,
         }
 
     def _configured(
@@ -99,26 +107,52 @@ class DeviceFunction:
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = *grid, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
-        config.sharedMemBytes = self._smem_bytes
+        config.sharedMemBytes = self.smem_bytes
         config.hStream = stream
-        attributes = []
-        if cluster > 1:
-            one = driver.CUlaunchAttribute()
-            one.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            dim = one.value.clusterDim
-            dim.x, dim.y, dim.z = 1, cluster, 1
-            attributes.append(one)
-        if dependent:
-            one = driver.CUlaunchAttribute()
-            ids = driver.CUlaunchAttributeID
-            one.id = ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            one.value.programmaticStreamSerializationAllowed = 1
-            attributes.append(one)
+        attributes = _attributes(cluster, dependent)
         config.attrs, config.numAttrs = attributes, len(attributes)
         if len(self._configs) >= _MOST_CONFIGS:
             self._configs = {}
         self._configs[grid, threads, cluster, dependent, stream] = config
         return config
+
+
+def _attributes(cluster: int, dependent: bool) -> list[Any]:
+    """Launch attributes: a cluster along y, and whether the launch may overtake the one before."""
+    from cuda.bindings import driver
+
+    ids, attributes = driver.CUlaunchAttributeID, []
+    if cluster > 1:
+        one = driver.CUlaunchAttribute()
+        one.id = ids.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        dim = one.value.clusterDim
+        dim.x, dim.y, dim.z = 1, cluster, 1
+        attributes.append(one)
+    if dependent:
+        one = driver.CUlaunchAttribute()
+        one.id = ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        one.value.programmaticStreamSerializationAllowed = 1
+        attributes.append(one)
+    return attributes
+
+
+def launch_attributes(cluster: int, dependent: bool) -> list[tuple[int, ...]]:
+    """The same as the driver's structs: nine words of 8 bytes each."""
+    rows = []
+    for one in _attributes(cluster, dependent):
+        raw = ctypes.string_at(int(one.getPtr()), 72)
+        rows.append(tuple(int.from_bytes(raw[at : at + 8], "little") for at in range(0, 72, 8)))
+    return rows
+
+
+def driver_function(symbol: bytes) -> int:
+    """The address of a function of CUDA's driver. Raises KernelLoadError where it has none."""
+    from cuda.bindings import driver
+
+    error, address, _ = driver.cuGetProcAddress(symbol, _ENTRY_VERSION, 0)
+    if int(error) != 0 or not address:
+        raise KernelLoadError(f"this NVIDIA driver has no {symbol.decode()}; update it")
+    return int(address)
 
 
 def device_index(device: Device) -> int:

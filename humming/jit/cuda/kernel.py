@@ -16,6 +16,8 @@ import torch
 from humming.errors import KernelLoadError, LaunchError, LayoutError
 from humming.jit.cache import CompiledKernel, read_library
 from humming.jit.cuda.driver import DeviceFunction
+from humming.jit.cuda.launcher import PreparedCall
+from humming.jit.cuda.recording import recorded
 from humming.jit.load import TORCH_DTYPES, PackedOperand
 from humming.spec.config import config_from_dict
 
@@ -37,6 +39,9 @@ class CudaKernel(ABC):
     name: str
     takes_permutation = False
     """Whether x may be gathered on its way in."""
+    replayable = True
+    """Whether a call is launches of such functions and nothing else, so that recording those, and
+    making them again with other addresses, makes the call again."""
 
     def __init__(self, compiled: CompiledKernel) -> None:
         static = compiled.source.static
@@ -71,6 +76,27 @@ class CudaKernel(ABC):
         self._check(x, packed, bias, out)
         if x.shape[0]:
             self._enqueue(self.function(x.device.index), x, packed, bias, out, workspace)
+
+    def prepared(
+        self,
+        x: torch.Tensor,
+        packed: PackedOperand,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        workspace: torch.Tensor,
+    ) -> PreparedCall | None:
+        """A call like this one, of other x, out and workspace of the same shapes and strides; None
+        where it needs more than launches, or for no rows. Enqueues nothing.
+
+        Operands are those of `launch`, which must have been called for this weight before.
+        """
+        if not self.replayable or not x.shape[0]:
+            return None
+        spans = [(t.data_ptr(), t.nbytes) for t in (x, out, workspace)]
+        parts = (packed.codes, packed.scales, packed.zero_points, packed.row_scales)
+        kept = [t for t in (*parts, packed.permutation, bias) if t is not None]
+        found = recorded(lambda: self.launch(x, packed, bias, out, workspace), spans, kept)
+        return None if found is None else PreparedCall(*found)
 
     def function(self, index: int) -> DeviceFunction:
         """The kernel on GPU `index`, loaded at the first asking.

@@ -98,6 +98,7 @@ class DequantizeKernel(CudaKernel):
 
     name = "humming_dequantize"
     takes_permutation = True
+    replayable = False  # torch multiplies
     _TYPES = (POINTER,) * 5 + (INT,) * 3
 
     def __init__(self, compiled: CompiledKernel) -> None:

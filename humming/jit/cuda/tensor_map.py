@@ -10,7 +10,8 @@ import ctypes
 from functools import lru_cache
 from typing import Any
 
-from humming.errors import KernelLoadError, LaunchError
+from humming.errors import LaunchError
+from humming.jit.cuda.driver import driver_function
 
 UINT16, INT32 = 1, 3
 """Element types, as the driver numbers them; 16-bit floats are copied as they are."""
@@ -18,14 +19,23 @@ NO_SWIZZLE, SWIZZLE_128 = 0, 3
 """How 16-byte chunks are permuted within rows of 128 bytes."""
 
 _ALIGNMENT = 64
-_PROMOTE_256 = 3  # bytes that L2 brings for a miss
-_ENTRY_VERSION = 12000
+PROMOTE_256 = 3  # bytes that L2 brings for a miss
 
 
 class TensorMap(ctypes.Structure):
-    """An encoded map, as a kernel's argument of type None."""
+    """An encoded map, as a kernel's argument of type None, and what it was made of."""
 
     _fields_ = (("opaque", ctypes.c_uint64 * 16),)
+    address: int
+    element: int
+    shape: tuple[int, int]
+    row_bytes: int
+    box: tuple[int, int]
+    swizzle: int
+
+    def at(self, address: int) -> TensorMap:
+        """The map of a matrix like this one at another address."""
+        return tensor_map(address, self.element, self.shape, self.row_bytes, self.box, self.swizzle)
 
 
 def tensor_map(
@@ -54,7 +64,7 @@ def tensor_map(
         (ctypes.c_uint32 * 2)(1, 1),
         0,
         swizzle,
-        _PROMOTE_256,
+        PROMOTE_256,
         0,
     )
     if error:
@@ -62,17 +72,15 @@ def tensor_map(
             f"CUDA's driver refused a tensor map of {shape} elements, rows {row_bytes} bytes "
             f"apart, tiles {box}: error {error}"
         )
+    made.address, made.element, made.shape = address, element, shape
+    made.row_bytes, made.box, made.swizzle = row_bytes, box, swizzle
     return made
 
 
 @lru_cache(maxsize=1)
 def _encoder() -> Any:
     """The driver's function, called by address: its binding does not promise aligned maps."""
-    from cuda.bindings import driver
-
-    error, address, _ = driver.cuGetProcAddress(b"cuTensorMapEncodeTiled", _ENTRY_VERSION, 0)
-    if int(error) != 0 or not address:
-        raise KernelLoadError("this NVIDIA driver knows no tensor maps; update it")
+    address = driver_function(b"cuTensorMapEncodeTiled")
     word, pointer = ctypes.c_int, ctypes.c_void_p
     kind = ctypes.CFUNCTYPE(word, pointer, word, ctypes.c_uint32, *(pointer,) * 5, *(word,) * 4)
     return kind(int(address))
