@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from humming.convert import convert, prepare
     from humming.gemm import gemm
     from humming.linear import HummingLinear
+    from humming.moe.gemm import moe_gemm
     from humming.quantize.quantizers import quantize
     from humming.quantize.tensor import QuantizedTensor
 
@@ -25,6 +26,7 @@ __all__ = [
     "__version__",
     "convert",
     "gemm",
+    "moe_gemm",
     "prepare",
     "quantize",
 ]
@@ -32,6 +34,7 @@ __all__ = [
 _HOMES = {
     "HummingLinear": "humming.linear",
     "QuantizedTensor": "humming.quantize.tensor",
+    "moe_gemm": "humming.moe.gemm",
     "prepare": "humming.convert",
 }
 _BOTH = ("convert", "gemm", "quantize")

@@ -1,12 +1,12 @@
 """The config that serves where nothing was measured, on whatever device. Pure: picks no kernels.
 
-How it is chosen is a module a kind of device, heuristics_cpu.py and heuristics_cuda.py; tuned
-configs are tables.py.
+How it is chosen is a module a kind of device, heuristics_cpu.py and heuristics_cuda.py, and for
+experts heuristics_experts.py; tuned configs are tables.py.
 """
 
 from __future__ import annotations
 
-from humming.dispatch import heuristics_cpu, heuristics_cuda
+from humming.dispatch import heuristics_cpu, heuristics_cuda, heuristics_experts
 from humming.dispatch.heuristics_cpu import best_code_path
 from humming.spec.config import KernelConfig
 from humming.spec.device import Device
@@ -21,6 +21,8 @@ def heuristic(problem: Problem, device: Device) -> KernelConfig:
     Legal wherever any of the device's families can serve the problem at all; the same for all m of
     one interval of `heuristic_intervals`.
     """
+    if problem.op == "moe":
+        return heuristics_experts.heuristic(problem, device)
     if device.kind == "cuda":
         return heuristics_cuda.heuristic(problem, device)
     return heuristics_cpu.heuristic(problem, device)
@@ -28,6 +30,8 @@ def heuristic(problem: Problem, device: Device) -> KernelConfig:
 
 def heuristic_intervals(problem: Problem, device: Device) -> list[tuple[int, int, KernelConfig]]:
     """`(m_low, m_high, config)` over [0, 2**31) without gaps; neighbours differ."""
+    if problem.op == "moe":
+        return heuristics_experts.heuristic_intervals(problem, device)
     if device.kind == "cuda":
         return heuristics_cuda.heuristic_intervals(problem, device)
     return heuristics_cpu.heuristic_intervals(problem, device)

@@ -20,9 +20,10 @@ from humming.spec.device import CODE_PATH_FLAGS, Device
 if TYPE_CHECKING:
     from humming.jit.blas import BlasKernel
     from humming.jit.cuda.kernel import CudaKernel
+    from humming.jit.experts_load import ExpertsKernel
 
 TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-_STATUS = {
+STATUS = {
     1: "the shape is not one that the kernel takes",
     2: "the workspace is too small",
     3: "an operand has no data",
@@ -118,7 +119,7 @@ class LoadedKernel:
         )
         if status:
             raise LaunchError(
-                f"kernel {self.compiled.key} failed: {_STATUS.get(status, f'status {status}')} "
+                f"kernel {self.compiled.key} failed: {STATUS.get(status, f'status {status}')} "
                 f"(m={m}, n={n}, k={k}, threads={threads}, workspace={workspace.nbytes} bytes)"
             )
 
@@ -168,11 +169,13 @@ class LoadedKernel:
         return launch
 
 
-_LOADED: dict[str, LoadedKernel | BlasKernel] = {}
+_LOADED: dict[str, LoadedKernel | BlasKernel | ExpertsKernel] = {}
 _LOCK = threading.Lock()
 
 
-def load(compiled: CompiledKernel, device: Device) -> LoadedKernel | BlasKernel | CudaKernel:
+def load(
+    compiled: CompiledKernel, device: Device
+) -> LoadedKernel | BlasKernel | ExpertsKernel | CudaKernel:
     """The kernel of `compiled` in this process, loaded once.
 
     Raises KernelLoadError where this CPU lacks a flag of the code path (checked before the library
@@ -191,9 +194,14 @@ def load(compiled: CompiledKernel, device: Device) -> LoadedKernel | BlasKernel 
         return _LOADED[compiled.key]
 
 
-def _class_of(compiled: CompiledKernel) -> type[LoadedKernel] | type[BlasKernel]:
-    from humming.jit.blas import BlasKernel  # it builds on this module
+def _class_of(
+    compiled: CompiledKernel,
+) -> type[LoadedKernel] | type[BlasKernel] | type[ExpertsKernel]:
+    from humming.jit.blas import BlasKernel  # they build on this module
+    from humming.jit.experts_load import ExpertsKernel
 
+    if compiled.source.static.get("op") == "moe":
+        return ExpertsKernel
     return BlasKernel if compiled.source.family == BlasKernel.family else LoadedKernel
 
 

@@ -11,6 +11,7 @@ from humming.spec.canonical import content_hash
 from humming.spec.dtypes import FLOAT_ACTIVATIONS, dtype
 from humming.spec.formats import QuantFormat
 from humming.spec.layouts import row_scaled
+from humming.spec.routing import check_routing, loads_of
 
 M_END = 2**31
 """Tuned intervals of m lie in [0, M_END)."""
@@ -22,8 +23,8 @@ class Problem:
 
     `op` is "dense" or "moe". `activation_dtype` and `output_dtype` are the module's float types
     ("fp16", "bf16", "fp32"); quantized activations are named by `format`. `layout` names how the
-    weight is packed. `routing` describes how tokens fall on experts ("uniform", "zipf1.2", or a
-    histogram's hash).
+    weight is packed. Of "moe" m counts tokens, each goes to `top_k` of `experts`, and `routing`
+    names how they fall on them, as routing.py says.
     """
 
     format: str
@@ -54,6 +55,7 @@ class Problem:
             value = getattr(self, field)
             if value not in FLOAT_ACTIVATIONS:
                 raise LegalityError(f"{field} must be fp16, bf16 or fp32, but got '{value}'")
+        self._check_experts()
 
     @cached_property
     def quant(self) -> QuantFormat:
@@ -72,8 +74,9 @@ class Problem:
 
     @property
     def least_bytes(self) -> int:
-        """Bytes that one call of a dense problem must move: codes, scales and zero points once
-        (fp32 in a CPU's layout, else 16 bits; fp32 a row), x, its order and out once."""
+        """Bytes that one call must move: codes, scales and zero points once (fp32 in a CPU's
+        layout, else 16 bits; fp32 a row), x, its order and out once. Of experts those that are met,
+        as may be expected."""
         weight = self.quant.weight
         scale_bytes = 4 if self.layout.startswith("cpu") else 2
         groups = 0 if row_scaled(weight) else weight.groups(self.k)
@@ -83,7 +86,40 @@ class Problem:
         x_bytes = self.k * dtype(self.activation_dtype).bits // 8
         out_bytes = self.n * dtype(self.output_dtype).bits // 8
         order_bytes = 4 * self.k if self.act_order else 0
+        if self.op == "moe":
+            weights = self.experts_met * (self.n * stored + order_bytes)
+            return round(weights + self.m * x_bytes + self.pairs * out_bytes)
         return self.n * stored + order_bytes + self.m * (x_bytes + out_bytes)
+
+    @property
+    def experts_met(self) -> float:
+        """How many experts get a token at all, as may be expected of the routing."""
+        if self.op == "dense":
+            return 1.0
+        experts, top_k = self.experts or 1, self.top_k or 1
+        loads = loads_of(self.routing or "", experts)
+        # A token picks top_k different experts: about top_k draws, but none twice.
+        return sum(1 - (1 - min(1.0, load * top_k)) ** self.m for load in loads)
+
+    def _check_experts(self) -> None:
+        given = (self.experts, self.top_k, self.routing)
+        if self.op == "dense" and given != (None, None, None):
+            raise LegalityError(
+                "a dense problem has no experts, top_k or routing, but got "
+                f"{', '.join(map(str, given))}; use op 'moe'"
+            )
+        if self.op == "moe":
+            if not (self.experts or 0) >= 1 or not (self.top_k or 0) >= 1:
+                raise LegalityError(
+                    "`experts >= 1` and `top_k >= 1` must hold for op 'moe', but got "
+                    f"experts={self.experts}, top_k={self.top_k}"
+                )
+            check_routing(self.routing or "")
+
+    @property
+    def pairs(self) -> int:
+        """Rows that are multiplied in all: each token once, or once for each of its experts."""
+        return self.m * (self.top_k or 1)
 
     def at(self, m: int) -> Problem:
         """The same layer at another number of tokens."""

@@ -58,8 +58,8 @@ def problem_rules(family: str) -> tuple[Rule, ...]:
         problem_rule(
             family,
             f"{family}_op",
-            lambda p, d: p.op == "dense",
-            lambda p, d: f"family '{family}' runs op 'dense', but got op '{p.op}'",
+            lambda p, d: p.op == "dense" or family == "cpu",
+            lambda p, d: f"family '{family}' runs op 'dense', but got op '{p.op}'; use family cpu",
         ),
         problem_rule(
             family,

@@ -1,0 +1,144 @@
+"""ExpertsPlan: the experts of one layer bound to this machine. Dense layers are humming/plan.py."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from humming.dispatch.intervals import TunedTable
+from humming.dispatch.sources import load_table
+from humming.errors import HummingError, LaunchError
+from humming.moe.rows import Rows
+from humming.plan import SCRATCH, Place, Plan, scratch_on_stream
+from humming.quantize.experts import PackedExperts
+from humming.spec.canonical import canonical_json
+from humming.spec.problem import Problem
+from humming.spec.routing import UNIFORM
+from humming.state import ACTIVATIONS
+from humming.version import require_alone
+
+
+@dataclass(frozen=True)
+class ExpertsSpec:
+    """What the op's string says: packed experts without their tensors, what falls on them, and the
+    table that serves them."""
+
+    format: str
+    experts: int
+    n: int
+    k: int
+    layout: str
+    scale_dtype: str
+    act_order: bool = False
+    top_k: int = 1
+    routing: str = UNIFORM
+    table: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Canonical JSON: the op's `layer` argument."""
+        return _text(self)
+
+    def problem(self, dtype: torch.dtype, bias: bool) -> Problem:
+        """What is to be computed for activations of `dtype`, its m open."""
+        name = ACTIVATIONS[dtype]
+        return Problem(
+            self.format,
+            n=self.n,
+            k=self.k,
+            m=0,
+            activation_dtype=name,
+            output_dtype=name,
+            layout=self.layout,
+            op="moe",
+            bias=bias,
+            act_order=self.act_order,
+            experts=self.experts,
+            top_k=self.top_k,
+            routing=self.routing,
+        )
+
+
+@lru_cache(maxsize=4096)
+def _text(spec: ExpertsSpec) -> str:
+    return canonical_json(spec)
+
+
+class ExpertsPlan(Plan):
+    """How the experts of one layer are served at one place for one activation type."""
+
+    def run_experts(
+        self,
+        x: torch.Tensor,
+        weight: PackedExperts,
+        bias: torch.Tensor | None,
+        rows: Rows,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """`out[rows, n]` in x's dtype, where row r is `x[its row] @ w[its expert].T + bias[its
+        expert]`. x and out have contiguous rows; `bias` is fp32 [experts, n]."""
+        if out is None:
+            out = x.new_empty(rows.count, weight.n)
+        if rows.count == 0:
+            return out
+        bound, m = self._bound, max(rows.tokens, 1)
+        index = bisect_right(bound.lows, m) - 1
+        kernel: Any = bound.kernels[index] or self._load(bound, index)
+        if self.gpu < 0:
+            needed = kernel.workspace_bytes(
+                rows.count, weight.n, weight.k, self.threads, weight.experts
+            )
+            scratch = SCRATCH.of(needed)
+        else:
+            scratch = scratch_on_stream(x, kernel.experts_workspace_bytes(rows, weight))
+        try:
+            kernel.launch_experts(x, weight, bias, out, rows, scratch, self.threads)
+        except LaunchError as error:
+            self._refuse(bound.dispatches[index], error)
+            return self.run_experts(x, weight, bias, rows, out)
+        return out
+
+
+_Key = tuple[ExpertsSpec, torch.dtype, bool, Place]
+_plans: dict[_Key, ExpertsPlan] = {}
+_lock = threading.Lock()
+
+
+def bound_experts(spec: ExpertsSpec, dtype: torch.dtype, bias: bool, place: Place) -> ExpertsPlan:
+    """The plan by which `spec` serves activations of `dtype` at `place`, bound at the first asking;
+    a table that cannot be used costs a warning, not the service."""
+    key = (spec, dtype, bias, place)
+    plan = _plans.get(key)
+    if plan is not None:
+        return plan
+    try:
+        table = load_table(spec.table)
+    except HummingError as error:
+        warnings.warn(f"{error}; the heuristic serves instead", RuntimeWarning, stacklevel=3)
+        table = None
+    return _bind(key, table)
+
+
+def bind_experts(
+    spec: ExpertsSpec, dtype: torch.dtype, bias: bool, place: Place, table: Any
+) -> tuple[ExpertsSpec, ExpertsPlan]:
+    """Binds anew with `table` (None: the current default one): the spec that names it, its plan."""
+    loaded = load_table(table)
+    named = None if table is None or loaded is None or loaded.path is None else str(loaded.path)
+    spec = replace(spec, table=named)
+    return spec, _bind((spec, dtype, bias, place), loaded)
+
+
+def _bind(key: _Key, table: TunedTable | None) -> ExpertsPlan:
+    require_alone()
+    spec, dtype, bias, place = key
+    plan = ExpertsPlan(spec.problem(dtype, bias), place, table)
+    with _lock:
+        _plans[key] = plan
+    return plan
