@@ -16,7 +16,7 @@ from humming.quantize.planes import bit_packed
 from humming.quantize.tensor import QuantizedTensor
 from humming.spec.device import Device
 from humming.spec.formats import QuantFormat
-from humming.spec.layouts import LAYOUTS, layout_for, packed_scale_dtype, row_scaled
+from humming.spec.layouts import LAYOUTS, layout_for, packed_scale_dtype, row_scaled, tile_scaled
 from humming.spec.problem import Problem
 
 ACTIVATIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -42,8 +42,15 @@ def kind_of(device: torch.device) -> str:
 
 def layout_on(device: torch.device, format: str) -> str:
     """The layout in which a weight of `format` is kept on `device`."""
-    # The kind decides: all families of a kind read one layout, so no GPU is asked.
-    return layout_for(Device(kind_of(device), name="", arch="", cache_bytes=0), format)
+    return layout_for(_described(device, QuantFormat.parse(format).activation is not None), format)
+
+
+def _described(device: torch.device, in_full: bool = True) -> Device:
+    """What layouts and rules ask of `device`; a GPU is asked only `in_full`, as those of one kind
+    read one layout of weights whose activations have 16 bits."""
+    kind = kind_of(device)
+    able = torch.cuda.get_device_capability(device) if kind == "cuda" and in_full else None
+    return Device(kind, name=str(device), arch="", cache_bytes=0, compute_capability=able)
 
 
 def scales_follow(layout: str, dtype: torch.dtype) -> bool:
@@ -64,9 +71,7 @@ def scales_follow(layout: str, dtype: torch.dtype) -> bool:
 
 def why_unserved(format: str, n: int, k: int, dtype: torch.dtype, device: torch.device) -> str:
     """Why no family serves such a layer on `device`, in one sentence; "" where one does."""
-    kind = kind_of(device)
-    able = torch.cuda.get_device_capability(device) if kind == "cuda" else None
-    here = Device(kind, name=str(device), arch="", cache_bytes=0, compute_capability=able)
+    here = _described(device)
     name = ACTIVATIONS[dtype]
     problem = Problem(
         format,
@@ -90,7 +95,7 @@ def packed_on_device(q: QuantizedTensor, dtype: torch.dtype) -> PackedWeight:
     if (
         scales_follow(layout, dtype)
         and q.scales.dtype != dtype
-        and _rounds(q.scales.dtype, q.format)
+        and _rounds(q.scales.dtype, q.format, layout)
     ):
         zeros = q.zero_points
         if zeros is not None and zeros.is_floating_point():
@@ -113,7 +118,9 @@ def repacked(weight: PackedWeight, dtype: torch.dtype) -> PackedWeight:
         weight,
         scales=_rounded(weight.scales, wanted),
         zero_points=None if zeros is None else _rounded(zeros, wanted),
-        scale_dtype=dtype if _rounds(weight.scale_dtype, weight.format) else weight.scale_dtype,
+        scale_dtype=(
+            dtype if _rounds(weight.scale_dtype, weight.format, layout) else weight.scale_dtype
+        ),
     )
 
 
@@ -123,10 +130,12 @@ def packed_dtype(layout: str, format: str, dtype: torch.dtype) -> torch.dtype:
     return ACTIVATION_DTYPES[packed_scale_dtype(layout, weight, ACTIVATIONS[dtype])]
 
 
-def _rounds(scale_dtype: torch.dtype, format: str) -> bool:
+def _rounds(scale_dtype: torch.dtype, format: str, layout: str) -> bool:
     """Whether scales of this type become the layer's where they follow it: those of 8 bits are held
-    exactly, and those of a row are kept in fp32."""
-    return scale_dtype in ACTIVATIONS and not row_scaled(QuantFormat.parse(format).weight)
+    exactly, and those of a row, or of a block in some layouts, are kept in fp32."""
+    weight = QuantFormat.parse(format).weight
+    in_fp32 = row_scaled(weight) or tile_scaled(layout, weight)
+    return scale_dtype in ACTIVATIONS and not in_fp32
 
 
 def moved(fn: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:

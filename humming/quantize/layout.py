@@ -26,6 +26,7 @@ from humming.spec.layouts import (
     packed_group_size,
     packed_groups,
     packed_scale_dtype,
+    relative_scales,
     row_scaled,
     tile_scaled,
 )
@@ -114,6 +115,8 @@ def pack(
         if row_scaled(weight):
             own = scales.to(torch.float32).reshape(-1).expand(n)
             rows, scales = own if rows is None else own * rows, scales[:, :0]
+        elif relative_scales(layout, weight):
+            rows, scales = _relative(scales)
         packed = PackedWeight(
             q.format,
             n,
@@ -143,6 +146,10 @@ def unpack(p: PackedWeight) -> QuantizedTensor:
         assert rows is not None
         own = rows[:1] if weight.granularity == "tensor" else rows
         scales, shared = own.to(p.scale_dtype).view(-1, 1), None
+    elif relative_scales(p.layout, weight):
+        assert rows is not None
+        own = _unpack_groups(p.scales, p, weight).to(torch.float32) * rows[:, None]
+        scales, shared = own.to(p.scale_dtype), None
     else:
         scales = _unpack_groups(p.scales, p, weight).to(p.scale_dtype)
         shared = None if rows is None else _one_if_equal(rows)
@@ -188,6 +195,20 @@ def _scales_shape(layout: str, weight: TensorFormat, n: int, groups: int) -> tup
         return layout_cuda_a8.scales_shape(n, groups, of_tiles=True)
     shape: tuple[int, ...] = _MAPS[layout].scales_shape(n, groups)
     return shape
+
+
+def _relative(scales: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each row's largest of scales that are powers of two, fp32 [n], and all scales by it."""
+    wide = scales.to(torch.float32)
+    rows = wide.amax(1)
+    relative = wide / rows[:, None]
+    least = torch.finfo(torch.bfloat16).tiny
+    if not wide.is_meta and bool((relative < least).any()):
+        raise LayoutError(
+            "scales of a row must be within 2^126 of each other for products in 8 bits, but some "
+            "are not; quantize the weight without activations"
+        )
+    return rows, relative
 
 
 def _check_range_of_fp16(scales: torch.Tensor) -> None:

@@ -80,13 +80,10 @@ class LayerSpec:
 
 
 def x_dtype_of(weight: PackedWeight) -> str | None:
-    """The type of x where it is that of the group scales: on CUDA, but for e8m0, kept as bf16."""
-    kind, e8m0 = LAYOUTS[weight.layout].kind, weight.scale_dtype == torch.float8_e8m0fnu
-    return (
-        None
-        if kind == "cpu" or e8m0 or not weight.scales.numel()
-        else (ACTIVATIONS[weight.scales.dtype])
-    )
+    """The type of x where it is that of the group scales: on CUDA, but for e8m0, kept as bf16, and
+    for those that are fp32 whatever x is."""
+    kept = weight.scale_dtype == torch.float8_e8m0fnu or weight.scales.dtype == torch.float32
+    return None if kept or not weight.scales.numel() else ACTIVATIONS[weight.scales.dtype]
 
 
 @lru_cache(maxsize=4096)

@@ -8,7 +8,7 @@ from humming.errors import LayoutError
 from humming.quantize.layout import TENSORS, PackedWeight, packed_shapes
 from humming.serving.layer_spec import SCALE_DTYPE_OF, LayerSpec, x_dtype_of
 from humming.spec.formats import QuantFormat
-from humming.spec.layouts import LAYOUTS, row_scaled
+from humming.spec.layouts import LAYOUTS, has_row_scales
 from humming.state import ACTIVATIONS
 
 NO_BACKWARD = "HummingLinear has no backward; call it under torch.inference_mode()"
@@ -71,7 +71,7 @@ def _check_packed(weight: PackedWeight, kind: str) -> None:
     """Raises LayoutError where a tensor is missing, or not as the layout says."""
     form = QuantFormat.parse(weight.format).weight
     needed = {"codes": True, "scales": True, "zero_points": form.zero_point is not None}
-    needed["row_scales"] = row_scaled(form) or form.second_scale
+    needed["row_scales"] = has_row_scales(weight.layout, form)
     shapes = packed_shapes(weight.layout, weight.format, weight.n, weight.k)
     float_dtype = torch.float32 if kind == "cpu" else weight.scales.dtype
     held = {"codes": torch.int32, "row_scales": torch.float32, "permutation": torch.int32}

@@ -93,6 +93,17 @@ def row_scaled(weight: TensorFormat) -> bool:
     return weight.granularity in ("tensor", "channel") and weight.zero_point is None
 
 
+def relative_scales(layout: str, weight: TensorFormat) -> bool:
+    """Whether group scales are packed in units of a row's largest, which is in its row scale: a
+    range that products in 8 bits can take on."""
+    return layout == CUDA_A8_LAYOUT and weight.scale_dtype == "e8m0"
+
+
+def has_row_scales(layout: str, weight: TensorFormat) -> bool:
+    """Whether a weight in `layout` has fp32 scales of whole rows, applied to sums over k."""
+    return row_scaled(weight) or weight.second_scale or relative_scales(layout, weight)
+
+
 def packed_group_size(layout: str, weight: TensorFormat, k: int) -> int:
     """Columns that share a group scale in `layout`; 0 where a row has its `row_scales` alone."""
     if row_scaled(weight):

@@ -3,11 +3,14 @@ which formats and GPUs take it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from humming.errors import LayoutError
 from humming.quantize import layout_cuda_a8, pack, quantize, unpack
 from humming.spec.carriers import CARRIERS, carrier, native
 from humming.spec.combinations import why_not
@@ -156,3 +159,15 @@ def test_a_carrier_has_every_value_of_both(weight, activation):
             assert stored.bits <= 8
         else:
             assert max(map(abs, stored.integer_range)) <= 1 << (of.mantissa_bits + 1)
+
+
+def test_powers_of_two_are_packed_by_the_largest_of_a_row():
+    q = quantize(torch.randn(20, 256) * torch.logspace(-20, 20, 20)[:, None], "mxfp4-fp8e4m3")
+    p = pack(q, CUDA_A8_LAYOUT)
+    assert p.row_scales is not None
+    assert torch.equal(p.row_scales[:20], q.scales.to(torch.float32).amax(1))
+    assert float(p.scales.max()) == 1
+    assert torch.equal(unpack(p).scales.view(torch.uint8), q.scales.view(torch.uint8))
+    far = torch.tensor([[2.0**-100, 2.0**100]]).to(torch.float8_e8m0fnu)
+    with pytest.raises(LayoutError, match="within 2"):
+        pack(replace(q.slice_rows(0, 1).slice_columns(0, 64), scales=far), CUDA_A8_LAYOUT)
