@@ -23,6 +23,7 @@ from tuner.budget import Budget, parse_duration, process_age_s
 from tuner.commands import machine, models, records
 from tuner.commands.options import AsJson, Database, DeviceName, Format, Model, Tokens, Tp
 from tuner.commands.output import console, interruptible, named_device, print_json, say
+from tuner.fleet.crews import crew_of
 from tuner.pipeline import Job, tune
 from tuner.progress import Watch
 from tuner.report import print_table, to_json
@@ -66,6 +67,12 @@ def main_job(
     resume: Annotated[
         bool, typer.Option("--continue", help="Search on where a problem is settled.")
     ] = False,
+    fleet: Annotated[
+        bool, typer.Option("--fleet", help="Tune on all GPUs of this host at once.")
+    ] = False,
+    ray: Annotated[
+        str | None, typer.Option("--ray", help="Tune on the devices of a Ray cluster.")
+    ] = None,
     as_json: AsJson = False,
     show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
@@ -82,6 +89,7 @@ def main_job(
         raise UsageError(
             "--model must name a config.json or a folder that holds one; see humming-tune --help"
         )
+    url = database_url(db)
     job = Job(
         model=Path(model),
         device=named_device(device),
@@ -93,8 +101,9 @@ def main_job(
     seconds = None if budget is None else parse_duration(budget)
     deadline = Budget(seconds, process_age_s())
     errors = Console(stderr=True, soft_wrap=True)
-    with interruptible(), open_store(database_url(db)) as store:
-        tuned = tune(job, store, tables_dir(db), deadline, Watch(errors, quiet=as_json))
+    watch = Watch(errors, quiet=as_json)
+    with interruptible(), open_store(url) as store, crew_of(url, fleet, ray, device) as crew:
+        tuned = tune(job, store, tables_dir(db), deadline, watch, crew)
         report = to_json(tuned, store)
     if as_json:
         print_json(report)

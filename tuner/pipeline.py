@@ -9,7 +9,8 @@ config.json -> Layer -> Problem -> SearchSpace -> KernelConfig -> KernelSource -
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from humming.dispatch.tables import TunedTable, write_generation
@@ -21,6 +22,8 @@ from search_spaces.load import load_spaces
 from tuner.budget import Budget
 from tuner.compile_pool import cores
 from tuner.finals import hold_finals
+from tuner.fleet.sharing import share_out
+from tuner.fleet.work import Crew, Work
 from tuner.isolation import Worker, WorkerLostError
 from tuner.messages import Open, Rate, ReadLimit
 from tuner.progress import Watch
@@ -61,43 +64,78 @@ class Tuned:
     table: TunedTable | None
 
 
-def tune(job: Job, store: Store, tables: Path, budget: Budget, watch: Watch) -> Tuned:
-    """Settle every problem of the model that is not settled yet, then write the table that the
-    runtime reads.
+def tune(
+    job: Job, store: Store, tables: Path, budget: Budget, watch: Watch, crew: Crew | None = None
+) -> Tuned:
+    """Settle every problem of the model that is not settled yet, here or by a crew, then write the
+    table that the runtime reads.
 
     What was proven stays where the run ends early, by Ctrl-C too: each trial is stored as it ends.
     """
-    workload, tasks, skipped = plan(job)
-    identity = here(job.device)
-    settled = {} if job.resume else store.settled(identity)
-    open_tasks = [task for task in tasks if task.problem.id not in settled]
-    counted = _Count()
+    identity = crew.identity if crew else here(job.device)
+    workload, tasks, skipped = plan(replace(job, device=identity.device))
+    since = store.clock() if job.resume else None
+    counted = Count()
     try:
-        _settle_all(job, open_tasks, len(tasks), identity, store, budget, watch, counted)
+        if crew is None:
+            settle_open(tasks, identity, store, budget, watch, since, counted)
+        else:
+            work = Work(workload, job.m_values, since)
+            counted.trials = _by_crew(crew, work, tasks, identity, store, budget, watch)
     finally:  # after Ctrl-C too: what is proven serves
         entries = store.table_entries()
         table = write_generation(entries, tables) if entries else None
     return Tuned(workload, identity, tasks, skipped, counted.trials, table)
 
 
+def _by_crew(
+    crew: Crew,
+    work: Work,
+    tasks: list[Task],
+    identity: Identity,
+    store: Store,
+    budget: Budget,
+    watch: Watch,
+) -> int:
+    """Trials that the crew ran; shows meanwhile how many problems are settled."""
+
+    def settled() -> int:
+        done = store.settled(identity, work.since)
+        return sum(task.problem.id in done for task in tasks)
+
+    left_s = budget.left_s()
+    until = None if left_s == float("inf") else store.clock() + timedelta(seconds=left_s)
+    with watch.running(len(tasks), settled()):
+        results = crew.run(work, until, budget, watch.note, lambda: watch.reached(settled()))
+    for note in dict.fromkeys(note for result in results for note in result.notes):
+        watch.note(note)
+    return sum(result.measured for result in results)
+
+
 @dataclass
-class _Count:
+class Count:
     """Trials of this run."""
 
     trials: int = 0
 
 
-def _settle_all(
-    job: Job,
-    open_tasks: list[Task],
-    problems: int,
+def settle_open(
+    tasks: list[Task],
     identity: Identity,
     store: Store,
     budget: Budget,
     watch: Watch,
-    counted: _Count,
+    since: datetime | None,
+    counted: Count,
 ) -> None:
-    with Worker(job.device) as worker, watch.running(problems, problems - len(open_tasks)):
+    """Settle on this machine's device what is open of `tasks` and not being tuned by others. With
+    `since`, what was settled before counts as open, and is searched on."""
+    settled = store.settled(identity, since)
+    open_tasks = [task for task in tasks if task.problem.id not in settled]
+    with (
+        Worker(identity.device) as worker,
+        watch.running(len(tasks), len(tasks) - len(open_tasks)),
+    ):
         if not open_tasks or budget.over:
             return
         try:
@@ -107,12 +145,12 @@ def _settle_all(
                 return
             raise
         _warn_if_busy(watch)
-        for done, task in enumerate(open_tasks):
-            if budget.over:
-                return
-            share = budget.share(1.0, len(open_tasks) - done)
+
+        def one(task: Task, share: Budget) -> None:
             scope = Scope(task, identity, store, worker, watch, rate, budget)
-            counted.trials += settle(scope, share, job.resume)
+            counted.trials += settle(scope, share, since is not None)
+
+        share_out(open_tasks, identity, store, budget, since, one, watch.note)
 
 
 def _warn_if_busy(watch: Watch) -> None:

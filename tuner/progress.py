@@ -49,6 +49,10 @@ class Watch:
         self._trials, self._best = 0, float("inf")
         self._show("")
 
+    def reached(self, settled: int) -> None:
+        """So many problems are settled, by others."""
+        self._bar.update(self._row, completed=settled)
+
     def trial(self, config: KernelConfig, outcome: str, us: float | None) -> None:
         """A trial ended."""
         self._trials += 1

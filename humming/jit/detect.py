@@ -79,7 +79,7 @@ def find_device(spec: str = "auto") -> Device:
     if spec == "cpu":
         return cpu_device()
     if spec == "auto":
-        return next(filter(_runs_here, cuda_devices()), None) or cpu_device()
+        return next(iter(usable_gpus()), None) or cpu_device()
     kind, _, index = spec.partition(":")
     if kind != "cuda" or (index and not index.isdecimal()):
         raise UsageError(
@@ -92,6 +92,11 @@ def find_device(spec: str = "auto") -> Device:
             f"device '{spec}' must exist, but CUDA sees {len(devices)} GPUs here; use --device cpu"
         )
     return devices[int(index or 0)]
+
+
+def usable_gpus() -> list[Device]:
+    """The GPUs on which a family runs, where this process has what it takes to serve them."""
+    return [gpu for gpu in cuda_devices() if _runs_here(gpu)]
 
 
 def _runs_here(gpu: Device) -> bool:

@@ -1,0 +1,78 @@
+"""Problems one by one, each leased, so that all who tune the same thing at once share it instead of
+repeating it. How a problem is settled is pipeline.py."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+
+from humming.errors import StoreError
+from humming.spec.identity import Identity
+from tuner.budget import Budget
+from tuner.store.records import Lease
+from tuner.store.store import Store
+from tuner.tasks import Task
+
+LEASE_S = 60.0
+"""After this long without a renewal someone else takes a problem over."""
+POLL_S = 1.0
+
+
+def share_out(
+    tasks: Sequence[Task],
+    identity: Identity,
+    store: Store,
+    budget: Budget,
+    since: datetime | None,
+    settle: Callable[[Task, Budget], None],
+    note: Callable[[str], None],
+) -> None:
+    """Calls `settle(task, its time)` for each of `tasks` that can be leased, the first ones first.
+
+    Ends when all are settled, by whomever, or were tried here, or the budget is over: what another
+    process tunes is waited for, and taken over where its lease runs out.
+    """
+    left, told = list(tasks), False
+    while left and not budget.over:
+        held = store.lease(identity, [task.problem for task in left], LEASE_S, since)
+        if held is None:
+            settled = store.settled(identity, since)
+            left = [task for task in left if task.problem.id not in settled]
+            if left and not told:
+                note(f"{len(left)} problems are being tuned by others; waiting for them")
+                told = True
+            if left:
+                time.sleep(min(POLL_S, budget.left_s()))
+            continue
+        with _kept(store, held):
+            others = len(store.leased(identity) - {held.problem_id})
+            rounds = math.ceil(max(1, len(left) - others) / (others + 1))
+            task = next(task for task in left if task.problem.id == held.problem_id)
+            left.remove(task)
+            settle(task, budget.share(1.0, rounds))
+
+
+@contextmanager
+def _kept(store: Store, held: Lease) -> Iterator[None]:
+    """Renews the lease in the background for as long as this lasts, then gives it back. Where it
+    was lost meanwhile both finish: evidence of two is a union."""
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(LEASE_S / 3):
+            with suppress(StoreError):  # it may still run out later than the outage ends
+                store.renew(held, LEASE_S)
+
+    thread = threading.Thread(target=renew, name="humming-lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        with suppress(StoreError):
+            store.release(held)
