@@ -35,6 +35,11 @@ def database_url(explicit: str | None = None) -> str:
     return f"sqlite:///{_path(value).absolute()}"
 
 
+def table_name() -> str | None:
+    """What serves where no table is named: HUMMING_TABLE, else None for the current generation."""
+    return os.environ.get("HUMMING_TABLE") or None
+
+
 def tables_dir(database: str | None = None) -> Path:
     """Folder of the tuned tables of a database, its alone.
 

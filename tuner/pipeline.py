@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from humming.dispatch.tables import TunedTable, write_generation
+from humming.dispatch.tables import TunedTable
 from humming.errors import UsageError
 from humming.jit.identity import here
 from humming.spec.device import Device
@@ -29,6 +29,7 @@ from tuner.messages import Open, Rate, ReadLimit
 from tuner.progress import Watch
 from tuner.search import GRACE_S, Scope, search
 from tuner.store.store import Store
+from tuner.store.tables import publish
 from tuner.tasks import Skipped, Task, make_tasks
 from tuner.workload import Workload, read_workload
 
@@ -83,8 +84,7 @@ def tune(
             work = Work(workload, job.m_values, since)
             counted.trials = _by_crew(crew, work, tasks, identity, store, budget, watch)
     finally:  # after Ctrl-C too: what is proven serves
-        entries = store.table_entries()
-        table = write_generation(entries, tables) if entries else None
+        table = publish(store, tables)
     return Tuned(workload, identity, tasks, skipped, counted.trials, table)
 
 

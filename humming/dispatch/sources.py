@@ -1,4 +1,5 @@
-"""Where a table comes from: a file by name, a database by its URL, or the data folder.
+"""Where a table comes from: a file by name, a database by its URL, one of its generations, or the
+data folder.
 
 What a table file holds is tables.py. `humming` itself opens no database: a URL goes to the entry
 point group `humming.tables`, which whoever owns the database registers.
@@ -15,7 +16,8 @@ from urllib.parse import urlsplit
 
 from humming import settings
 from humming.dispatch.intervals import TunedTable
-from humming.dispatch.tables import current_path, read_table
+from humming.dispatch.pointers import CURRENT, is_id, pointed
+from humming.dispatch.tables import read_table
 from humming.errors import HummingError, TableError
 
 ENTRY_POINTS = "humming.tables"
@@ -25,10 +27,11 @@ _DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 def load_table(table: str | Path | TunedTable | None = None) -> TunedTable | None:
     """The table that `table` names, or None where there is none yet.
 
-    A file; a folder of generations; a database URL or SQLite file (its tables lie beside it); None
-    for the database of HUMMING_DB, else the data folder. Read again only when the file changed.
-    While a server is away its last table serves, with a warning. Raises TableError where what is
-    named, or the current generation, is absent or damaged.
+    A file; a folder of generations; a database URL or SQLite file (its tables lie beside it);
+    `@NAME` or `@ID` for a generation of the database of HUMMING_DB, else of the data folder; None
+    for what HUMMING_TABLE names, else that database's current generation. Read again only when the
+    file changed. While a server is away its last table serves, with a warning. Raises TableError
+    where what is named, or the current generation, is absent or damaged.
     """
     if isinstance(table, TunedTable):
         return table
@@ -46,36 +49,46 @@ def load_table(table: str | Path | TunedTable | None = None) -> TunedTable | Non
 
 def locate(table: str | os.PathLike[str] | None = None) -> Path | None:
     """The file of the table that `table` names (see `load_table`), or None where there is none."""
-    name = None if table is None else os.fspath(table)
+    name = settings.table_name() if table is None else os.fspath(table)
+    if name is not None and name.startswith("@"):
+        url = settings.database_url()
+        return _named(_generation(url, name[1:]), f"{_without_password(url)} {name}")
     if name is not None and "://" not in name and not name.endswith(_DATABASE_SUFFIXES):
         path = Path(name).expanduser()
-        return _named(current_path(path), path) if path.is_dir() else path
-    url = settings.database_url(name)
-    if url.startswith("sqlite:"):
-        folder = settings.tables_dir(url)
-        found = current_path(folder)
-        return found if name is None else _named(found, folder)
+        return _named(pointed(path), path) if path.is_dir() else path
+    found = _generation(settings.database_url(name), CURRENT)
+    if name is None or not settings.database_url(name).startswith("sqlite:"):
+        return found
+    return _named(found, settings.tables_dir(name))
+
+
+def _generation(url: str, generation: str) -> Path | None:
+    """The file of a database's generation, by name or id; what is immutable and here is not asked
+    for."""
+    folder = settings.tables_dir(url)
+    known = pointed(folder, generation)
+    if url.startswith("sqlite:") or (known is not None and is_id(generation)):
+        return known
     try:
-        return _ask_entry_point(url)
+        return _ask_entry_point(url, generation)
     except HummingError as error:
-        last = current_path(settings.tables_dir(url))
-        if last is None:
+        if known is None:
             raise
-        warnings.warn(f"{error}; its last table serves", RuntimeWarning, stacklevel=3)
-        return last
+        warnings.warn(f"{error}; its last table serves", RuntimeWarning, stacklevel=4)
+        return known
 
 
-def _named(found: Path | None, folder: Path) -> Path:
+def _named(found: Path | None, place: str | Path) -> Path:
     """What the user named must be there: a mistyped name may not mean the heuristic in silence."""
     if found is None:
         raise TableError(
-            f"a named table must exist, but '{folder}' holds none; tune with humming-tune --db, or "
+            f"a named table must exist, but '{place}' holds none; tune with humming-tune --db, or "
             "name the database or table file"
         )
     return found
 
 
-def _ask_entry_point(url: str) -> Path | None:
+def _ask_entry_point(url: str, generation: str) -> Path | None:
     found = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
     if not found:
         raise TableError(
@@ -83,7 +96,7 @@ def _ask_entry_point(url: str) -> Path | None:
             f"installed for '{_without_password(url)}'; pip install humming-tune[postgres]"
         )
     try:
-        path = found[0].load()(url)
+        path = found[0].load()(url, generation)
     except HummingError:
         raise
     except Exception as error:  # whatever a foreign package raises must not stop serving unread

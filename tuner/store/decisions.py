@@ -18,7 +18,7 @@ from humming.spec.canonical import content_hash
 from humming.spec.config import KernelConfig, config_id
 from humming.spec.identity import Identity
 from humming.spec.problem import Problem
-from tuner.store import rows
+from tuner.store import process, rows
 from tuner.store.connections import now
 from tuner.store.records import Settled, Winner
 from tuner.store.schema import (
@@ -92,6 +92,7 @@ def promote(
         "problem_id": problem.id,
         "config_id": config_id(config),
         **figures,
+        "evidence": {**figures["evidence"], "host": process.host()},
         "promoted_at": _later(connection, winners, "promoted_at", identity, problem),
     }
     values["id"] = _row_id(values)

@@ -6,17 +6,24 @@ What a table holds is humming/dispatch/tables.py; evidence and winners are elsew
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, text
 
-from humming.dispatch.tables import MAX_BYTES
+from humming.dispatch.pointers import CURRENT
+from humming.dispatch.tables import MAX_BYTES, TunedTable
 from humming.errors import StoreError
 from humming.spec.canonical import content_hash
 from tuner.store import process, rows
 from tuner.store.connections import Connections, now
+from tuner.store.decisions import read_winners
+from tuner.store.records import Winner
 from tuner.store.schema import generation_names, generations
+
+_PUBLISHING = 0x68756D6D696E68
+"""Key of the PostgreSQL advisory lock of all who publish; SQLite has one writer anyway."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +48,27 @@ class Generations:
     def add(self, id: str, entries: int, content: bytes, name: str) -> None:
         """Keeps the table file `content` under `id` where it is new, and lets `name` name it."""
 
-        def write(connection: Connection) -> None:
-            values = {
-                "id": id,
-                "entries": entries,
-                "content": zlib.compress(content, 6),
-                "host": process.host(),
-                "created_at": now(connection),
-            }
-            rows.add(connection, generations, values)
-            _name(connection, name, id)
+        self._connections.write(lambda c: _add(c, id, entries, content, name))
 
-        self._connections.write(write)
+    def publish(
+        self, keep: Callable[[list[Winner]], tuple[TunedTable, bytes]]
+    ) -> TunedTable | None:
+        """What `keep` makes of the winners as the generation that `current` names; None where there
+        are none. One at a time: who publishes last has seen all that others promoted before.
+        """
+
+        def write(connection: Connection) -> TunedTable | None:
+            if connection.dialect.name == "postgresql":
+                lock = text("SELECT pg_advisory_xact_lock(:key)")
+                connection.execute(lock, {"key": _PUBLISHING})
+            found = read_winners(connection, None)
+            if not found:
+                return None
+            table, content = keep(found)
+            _add(connection, table.id, len(table.entries), content, CURRENT)
+            return table
+
+        return self._connections.write(write)
 
     def content(self, id: str) -> bytes | None:
         """The table file of a generation; None where there is none of that id."""
@@ -86,6 +102,18 @@ class Generations:
         in the order in which it first named them; the id that it names then.
         """
         return self._connections.write(lambda c: _step(c, name, by))
+
+
+def _add(connection: Connection, id: str, entries: int, content: bytes, name: str) -> None:
+    values = {
+        "id": id,
+        "entries": entries,
+        "content": zlib.compress(content, 6),
+        "host": process.host(),
+        "created_at": now(connection),
+    }
+    rows.add(connection, generations, values)
+    _name(connection, name, id)
 
 
 def _named(connection: Connection, name: str) -> str | None:

@@ -13,14 +13,12 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-from humming.dispatch.tables import TableEntry
 from humming.spec.canonical import canonical_json
 from humming.spec.config import KernelConfig
 from humming.spec.identity import Identity
 from humming.spec.problem import Problem
 from tuner.store import decisions, evidence, leases
 from tuner.store.connections import Connections, now
-from tuner.store.entries import entries
 from tuner.store.generations import Generations
 from tuner.store.records import (
     REASONS,
@@ -192,6 +190,7 @@ class Store:
         for name, value in figures.items():
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"`0 < {name} < inf` must hold, but got {value}")
+            figures[name] = None if value is None else float(value)
         figures["evidence"] = dict(evidence or {})
         canonical_json(figures["evidence"])
         return self._connections.write(
@@ -201,12 +200,6 @@ class Store:
     def winners(self, identity: Identity | None = None) -> list[Winner]:
         """The winner that serves each (identity, problem): of one identity, or of all."""
         return self._connections.read(lambda c: decisions.read_winners(c, identity))
-
-    def table_entries(self, identity: Identity | None = None) -> list[TableEntry]:
-        """The winners as entries of a tuned table, for
-        `humming.dispatch.tables.write_generation`.
-        """
-        return entries(self.winners(identity))
 
     def clock(self) -> datetime:
         """Now by the database's clock, UTC."""

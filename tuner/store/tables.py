@@ -1,23 +1,64 @@
-"""The entry point `humming.tables`, by which the runtime asks a database for a tuned table. No SQL
-here.
+"""The entry point `humming.tables`, by which the runtime asks a database for a tuned table, and the
+end of a tuning, which writes one. No SQL here.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from humming.dispatch.tables import write_generation
+from humming.dispatch.intervals import Origin
+from humming.dispatch.pointers import CURRENT, is_id
+from humming.dispatch.tables import TunedTable, encode, keep_generation, write_generation
 from humming.settings import tables_dir
 from tuner.store import migrate
+from tuner.store.entries import entries
 from tuner.store.open import open_store
+from tuner.store.records import Winner
+from tuner.store.store import Store
 
 
-def resolve(url: str) -> Path | None:
-    """The tuned table of the database at `url`, written as a generation file; None where nothing
-    is tuned yet. A role that can only read is enough. Raises StoreError.
+def resolve(url: str, generation: str = CURRENT) -> Path | None:
+    """The tuned table that `generation`, a name or an id, names in the database at `url`, as a file
+    of this machine; None where there is none. A role that can only read is enough.
+
+    Where no generation was written yet, `current` is what the winners say. Raises StoreError.
     """
     if migrate.revision(url) is None:
         return None
+    folder = tables_dir(url)
     with open_store(url, write=False) as store:
-        found = store.table_entries()
-    return write_generation(found, tables_dir(url)).path if found else None
+        id = generation if is_id(generation) else store.generations.named(generation)
+        if id is not None:
+            return fetch(store, id, folder, None if is_id(generation) else generation)
+        found = store.winners() if generation == CURRENT else []
+    if not found:
+        return None
+    return write_generation(entries(found), folder, origins(found)).path
+
+
+def fetch(store: Store, id: str, folder: Path, name: str | None) -> Path | None:
+    """The generation `id` of the database as a file of `folder`, named `name` there; None where the
+    database has none of that id."""
+    content = store.generations.content(id)
+    return None if content is None else keep_generation(id, content, folder, name).path
+
+
+def publish(store: Store, folder: Path) -> TunedTable | None:
+    """What serves from now on: the winners as a generation, in the database and in `folder`, named
+    `current` in both. None where nothing is tuned yet. Every tuning and import ends by it."""
+
+    def keep(found: list[Winner]) -> tuple[TunedTable, bytes]:
+        id, content = encode(entries(found), origins(found))
+        table = keep_generation(id, content, folder)
+        assert table.path is not None
+        return table, table.path.read_bytes()
+
+    return store.generations.publish(keep)
+
+
+def origins(winners: list[Winner]) -> dict[str, Origin]:
+    """Record -> where it comes from."""
+    return {
+        winner.id: Origin(str(winner.evidence.get("host", "")), winner.promoted_at.isoformat())
+        for winner in winners
+    }

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from humming.dispatch.heuristics import heuristic
-from humming.dispatch.tables import TunedTable, write_generation
+from humming.dispatch.tables import TunedTable
 from humming.errors import CompileError, UsageError
 from humming.jit.cache import CompiledKernel
 from humming.jit.identity import here
@@ -25,6 +25,7 @@ from tuner.progress import Watch
 from tuner.promote import MIN_ROUNDS, Interval, paired_ratio, proven
 from tuner.store.records import Winner
 from tuner.store.store import Store
+from tuner.store.tables import publish
 from tuner.verifying.choosing import served, stratified
 
 ROUNDS = 48
@@ -91,7 +92,7 @@ def verify(
             checked.append(found)
             changed |= _written(found, identity, store)
             watch.note(line_of(found))
-    table = write_generation(store.table_entries(), tables) if changed else None
+    table = publish(store, tables) if changed else None
     return Verified(identity, len(tuned), tuple(checked), table)
 
 

@@ -13,7 +13,8 @@ from store_samples import CONFIG, GPU, HERE, OTHER, PROBLEM, identity
 from humming.dispatch.tables import read_table
 from humming.errors import StoreError
 from humming.settings import tables_dir
-from tuner.store import schema, tables
+from tuner.store import process, schema, tables
+from tuner.store.entries import entries
 from tuner.store.open import open_store
 from tuner.store.store import Store
 
@@ -58,7 +59,7 @@ def test_the_latest_promotion_serves(store: Store) -> None:
         evidence=proof,
     )
     assert store.winners() == store.winners(HERE) == [latest]
-    assert latest.config == CONFIG and latest.evidence == proof
+    assert latest.config == CONFIG and latest.evidence == {**proof, "host": process.host()}
 
 
 def test_a_clock_that_goes_back_hides_no_promotion(store: Store) -> None:
@@ -89,7 +90,7 @@ def test_winners_become_entries_of_a_table(store: Store) -> None:
     for m in (1, 16, 256):
         store.promote(HERE, PROBLEM.at(m), CONFIG, us=float(m), heuristic_us=m + 1.0)
     store.promote(identity(GPU), PROBLEM, OTHER, us=1.0, heuristic_us=2.0)
-    found = {entry.identity.id: entry for entry in store.table_entries()}
+    found = {entry.identity.id: entry for entry in entries(store.winners())}
     ours = found[HERE.id]
     assert ours.problem == PROBLEM.at(0) and len(found) == 2
     assert [(i.m, i.us, i.heuristic_us) for i in ours.intervals] == [
@@ -99,7 +100,7 @@ def test_winners_become_entries_of_a_table(store: Store) -> None:
     ]
     records = {w.problem.m: w.id for w in store.winners(HERE)}
     assert all(i.m_low <= i.m < i.m_high and i.record == records[i.m] for i in ours.intervals)
-    assert len(store.table_entries(HERE)) == 1
+    assert len(entries(store.winners(HERE))) == 1
 
 
 def test_a_url_resolves_to_a_table_file(url: str) -> None:
