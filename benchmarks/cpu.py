@@ -32,8 +32,9 @@ from humming.quantize.quantizers import quantize
 from humming.quantize.tensor import QuantizedTensor
 from humming.spec.config import config_to_dict
 from tuner.budget import parse_duration
-from tuner.measure import COLD_CACHES, paired_us
+from tuner.measure import paired_us
 from tuner.measure_cpu import cpu_sample
+from tuner.policy import CPU
 from tuner.promote import paired_ratio
 
 MIN_ROUNDS = 5
@@ -65,7 +66,7 @@ def run(
     return {
         "benchmark": "cpu",
         "formats": list(formats),
-        "cold_caches": COLD_CACHES,
+        "cold_caches": CPU.cold_caches,
         "threads": threads,
         "provenance": {**started, "load_average_after": list(os.getloadavg())},
         "results": results,

@@ -58,6 +58,8 @@ def foul(conditions: Conditions) -> str | None:
     others = conditions.get("other_processes")
     if others:
         return f"{others} other processes were on the GPU"
+    if conditions.get("cold") is False:
+        return "memory held too few copies of the weight to keep the cache cold"
     return None
 
 

@@ -1,9 +1,10 @@
 """The finals of one problem: the fastest candidates meet the incumbents in paired rounds, and the
-winner is written down. The rule of the verdict is promote.py."""
+winner is written down. Who goes on is racing.py, the verdict promote.py."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 
 from humming.jit.cache import CompiledKernel
 from humming.spec.config import config_id
@@ -11,67 +12,119 @@ from tuner.budget import Budget
 from tuner.compile_pool import compile_all
 from tuner.conditions import clean_rounds, foul, marked
 from tuner.isolation import WorkerLostError
-from tuner.measure import MIN_SAMPLES
+from tuner.measure import LEAST_ROUNDS
 from tuner.messages import Baseline, Race, Raced, Trialled
-from tuner.promote import MIN_ROUNDS, Verdict, decide
+from tuner.promote import MIN_ROUNDS, Verdict, decide, ratios_of
 from tuner.search import Known, Scope
 from tuner.span import proven_span
 from tuner.store.records import MeasurementDraft
+from tuner.trials import trial
 
-FINALISTS = 3
+FINALISTS = 6
+CLOSE = 1.1
+"""Candidates race whose times are within CLOSE of the best: they were not timed in the same
+seconds."""
+
 ROUNDS = 48
-"""At the most; most finals are decided after the first twelve."""
+"""At the most; losers are dropped after six, and most finals are decided after twelve."""
 TIMEOUT_S = 120.0
+
+Line = list[tuple[str, CompiledKernel]]
+"""Config ids and kernels that race, the incumbent first."""
 
 
 def hold_finals(scope: Scope, known: Known, budget: Budget) -> bool:
     """Promote what the paired rounds prove; the incumbent stays inside noise. False where nothing
     was promoted: no candidate passed, or the finals were lost."""
-    problem = scope.task.problem
-    order = _line_up(scope, known)
-    kernels = compile_all([known.configs[key] for key in order], problem, scope.identity.device)
-    line = [
-        (key, kernel)
-        for key, kernel in zip(order, kernels, strict=True)
-        if isinstance(kernel, CompiledKernel)
-    ]
+    line = _line_up(scope, known)
     if not line:
         _note(scope, "no candidate passed; the heuristic serves")
         return False
     try:
         torch_us = _torch_us(scope)
-        racers = tuple(kernel for _, kernel in line)
-        request = Race(racers, ROUNDS, budget.left_s() / 2, problem.m, until_decided=True)
-        raced = scope.worker.ask(request, scope.limit_s(TIMEOUT_S))
-        assert isinstance(raced, Raced)
+        line, raced = _race(scope, known, line, budget)
         verdict = _verdict(scope, raced)
         winner = line[verdict.winner][0]
         span = proven_span(scope, known.configs[winner], budget)
     except WorkerLostError as lost:
         _note(scope, f"the finals were lost: {lost}")
         return False
-    rounds = {key: list(times) for (key, _), times in zip(line, raced.samples_us, strict=True)}
+    _promote(scope, known, line, raced, verdict, torch_us, span)
+    return True
+
+
+def _race(scope: Scope, known: Known, line: Line, budget: Budget) -> tuple[Line, Raced]:
+    """The paired rounds. Where they take the worker along, each that raced is tried alone once
+    more, which names the offender; the others race again."""
+    try:
+        return line, _rounds(scope, line, budget)
+    except WorkerLostError as lost:
+        if scope.deadline.over:
+            raise
+        _note(scope, f"a finalist took the worker along ({lost}); each is tried alone")
+    passed: Line = []
+    for key, kernel in line:
+        draft = trial(known.configs[key], kernel, scope, None)
+        if draft is not None and draft.us is not None:
+            passed.append((key, kernel))
+    if not passed:
+        raise WorkerLostError("crashed", "no finalist passed alone")
+    return passed, _rounds(scope, passed, budget)
+
+
+def _rounds(scope: Scope, line: Line, budget: Budget) -> Raced:
+    kernels = tuple(kernel for _, kernel in line)
+    problem = scope.task.problem
+    request = Race(kernels, ROUNDS, budget.left_s() / 2, problem.m, until_decided=True)
+    raced = scope.worker.ask(request, scope.limit_s(TIMEOUT_S), scope.stall_s)
+    assert isinstance(raced, Raced)
+    return raced
+
+
+def _promote(
+    scope: Scope,
+    known: Known,
+    line: Line,
+    raced: Raced,
+    verdict: Verdict,
+    torch_us: float,
+    span: tuple[int, int],
+) -> None:
     clean = clean_rounds(raced.samples_us, raced.conditions)
-    kept = clean if len(clean[0]) >= MIN_SAMPLES else raced.samples_us
-    us = {key: statistics.median(times) for (key, _), times in zip(line, kept, strict=True)}
+    kept = clean if len(clean[0]) >= LEAST_ROUNDS else [list(side) for side in raced.samples_us]
+    winner, us = line[verdict.winner][0], statistics.median(kept[verdict.winner])
+    keys = [key for key, _ in line]
     scope.store.promote(
         scope.identity,
-        problem,
+        scope.task.problem,
         known.configs[winner],
-        us=us[winner],
-        heuristic_us=us.get(config_id(scope.task.candidates.heuristic), us[winner]),
+        us=us,
+        heuristic_us=_heuristic_us(scope, keys, kept, verdict.winner, us),
         torch_us=torch_us,
-        limit_us=problem.least_bytes / scope.read_bytes_per_s * 1e6,
+        limit_us=scope.task.problem.least_bytes / scope.read_bytes_per_s * 1e6,
         ratio_low=verdict.interval.low,
         ratio_high=verdict.interval.high,
         evidence={
-            "rounds_us": rounds,
+            "rounds_us": {
+                key: list(times) for key, times in zip(keys, raced.samples_us, strict=True)
+            },
             "conditions": [marked(beside) for beside in raced.conditions],
-            "incumbent": line[0][0],
+            **raced.policy,
+            "incumbent": keys[0],
             "serves": list(span),
         },
     )
-    return True
+
+
+def _heuristic_us(
+    scope: Scope, keys: list[str], kept: Sequence[Sequence[float]], winner: int, us: float
+) -> float:
+    """The winner's time times what the heuristic takes more in the rounds that both ran."""
+    name = config_id(scope.task.candidates.heuristic)
+    if name not in keys or keys[winner] == name:
+        return us
+    ratios = ratios_of(kept[keys.index(name)], kept[winner])
+    return us * statistics.median(ratios) if ratios else us
 
 
 def _verdict(scope: Scope, raced: Raced) -> Verdict:
@@ -79,13 +132,17 @@ def _verdict(scope: Scope, raced: Raced) -> Verdict:
     where too few are left, the incumbent stays."""
     clean = clean_rounds(raced.samples_us, raced.conditions)
     rounds, good = len(raced.samples_us[0]), len(clean[0])
-    if good < MIN_ROUNDS <= rounds:
-        why = next(filter(None, map(foul, raced.conditions)), "")
-        _note(
-            scope,
-            f"{rounds - good} of {rounds} rounds of the finals prove nothing, as {why}; what "
-            "served stays, search on with --continue when it is calm",
-        )
+    why = next(filter(None, map(foul, raced.conditions)), "")
+    if raced.policy.get("cold") is False:
+        why = foul(raced.policy) or ""
+        clean = [[] for _ in clean]
+    elif good >= MIN_ROUNDS or rounds < MIN_ROUNDS:
+        return decide(clean)
+    _note(
+        scope,
+        f"{rounds - len(clean[0])} of {rounds} rounds of the finals prove nothing, as {why}; what "
+        "served stays, search on with --continue when it is calm",
+    )
     return decide(clean)
 
 
@@ -94,17 +151,32 @@ def _note(scope: Scope, text: str) -> None:
     scope.watch.note(f"n={problem.n} k={problem.k} m={problem.m}: {text}")
 
 
-def _line_up(scope: Scope, known: Known) -> list[str]:
-    """Config ids that race, the incumbent first: what is served now, else the heuristic's; then the
-    heuristic and the fastest."""
+def _line_up(scope: Scope, known: Known) -> Line:
+    """Who races, the incumbent first: what is served now, else the heuristic's; then the heuristic
+    and the fastest."""
     served = [
         config_id(winner.config)
         for winner in scope.store.winners(scope.identity)
         if winner.problem.id == scope.task.problem.id
     ]
     heuristic = config_id(scope.task.candidates.heuristic)
-    wanted = [*served, heuristic, *known.ranked()[:FINALISTS]]
-    return [key for key in dict.fromkeys(wanted) if key in known.times]
+    wanted = [*served, heuristic, *contenders(known)]
+    order = [key for key in dict.fromkeys(wanted) if key in known.times]
+    configs = [known.configs[key] for key in order]
+    kernels = compile_all(configs, scope.task.problem, scope.identity.device, scope.limit_s())
+    return [
+        (key, kernel)
+        for key, kernel in zip(order, kernels, strict=True)
+        if isinstance(kernel, CompiledKernel)
+    ]
+
+
+def contenders(known: Known) -> list[str]:
+    """The fastest, up to FINALISTS of those that are CLOSE."""
+    best_us = known.best_us
+    if best_us is None:
+        return []
+    return [key for key in known.ranked() if known.times[key] <= CLOSE * best_us][:FINALISTS]
 
 
 def _torch_us(scope: Scope) -> float:

@@ -12,14 +12,13 @@ from collections.abc import Callable, Sequence
 import torch
 
 from tuner.measure import Sample
-
-NODES = 64
-"""Calls in a graph, at the least: a replay costs some microseconds of its own."""
+from tuner.policy import CUDA
 
 
 def cuda_sample(calls: Sequence[Callable[[], object]]) -> Sample:
-    """Samples of `calls`, each one call on a weight set of its own, on the current device."""
-    calls = list(calls) * -(-NODES // len(calls))
+    """Samples of `calls`, each one call on a weight set of its own, on the current device: a graph
+    of at least as many nodes as the policy says."""
+    calls = list(calls) * -(-(CUDA.nodes or 1) // len(calls))
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

@@ -42,7 +42,8 @@ class Race:
     """Time several kernels in paired rounds at `m` tokens, for at most `seconds`. Answered by
     Raced.
 
-    With `until_decided` the race ends as soon as no further round could change the verdict.
+    With `until_decided` losers are dropped, and the race ends as soon as no further round could
+    change the verdict.
     """
 
     kernels: tuple[CompiledKernel, ...]
@@ -59,7 +60,17 @@ class ReadLimit:
 
 @dataclass(frozen=True)
 class Done:
-    """The request was carried out."""
+    """The request was carried out; `note` is what the user should know, or empty."""
+
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Beat:
+    """A sign of life while a request is answered: the worker is at `stage`, after `steps` steps."""
+
+    stage: str
+    steps: int
 
 
 @dataclass(frozen=True)
@@ -79,10 +90,12 @@ class Trialled:
 
 @dataclass(frozen=True)
 class Raced:
-    """`samples_us[i][r]`: time of kernel i in round r; `conditions[r]` what stood beside it."""
+    """`samples_us[i][r]`: time of kernel i in round r, of the first rounds alone where it was
+    dropped; `conditions[r]` what stood beside the round; `policy` how all were taken."""
 
     samples_us: tuple[tuple[float, ...], ...]
     conditions: tuple[Conditions, ...] = ()
+    policy: Conditions = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from humming.settings import database_url
 from humming.spec.device import Device
 from search_spaces.load import load_spaces
 from tuner.compile_pool import cores
-from tuner.search import PATIENCE
+from tuner.stopping import PATIENCE
 from tuner.store.migrate import revision
 from tuner.store.open import open_store
 from tuner.tasks import Task, make_tasks

@@ -40,14 +40,20 @@ class Verdict:
     interval: Interval
 
 
+def ratios_of(challenger: Sequence[float], incumbent: Sequence[float]) -> list[float]:
+    """challenger / incumbent of each round that both ran: a side that was dropped ran the first
+    ones only."""
+    return [c / i for c, i in zip(challenger, incumbent, strict=False)]
+
+
 def paired_ratio(challenger: Sequence[float], incumbent: Sequence[float]) -> Interval:
     """Median over rounds of challenger / incumbent, with a bootstrap interval over rounds.
 
-    Both sides hold one time per round, in the same order, so that drift of the clock cancels within
-    a round. Source: Efron and Tibshirani, An Introduction to the Bootstrap, 1993 (percentile
-    interval). The seed is fixed: the same samples always give the same verdict.
+    Both sides hold one time per round, so that drift of the clock cancels within a round. Source:
+    Efron and Tibshirani, An Introduction to the Bootstrap, 1993 (percentile interval). The seed is
+    fixed: the same samples always give the same verdict.
     """
-    ratios = [c / i for c, i in zip(challenger, incumbent, strict=True)]
+    ratios = ratios_of(challenger, incumbent)
     draw = random.Random(0)
     medians = sorted(
         statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(_RESAMPLES)
@@ -63,11 +69,12 @@ def proven(challenger: Sequence[float], incumbent: Sequence[float]) -> bool:
     The second is the sign test, which holds for any noise, heavy tails and spikes included.
     Source: Dixon and Mood, The Statistical Sign Test, JASA 41, 1946.
     """
-    rounds = len(challenger)
+    ratios = ratios_of(challenger, incumbent)
+    rounds = len(ratios)
     if rounds < MIN_ROUNDS:
         return False
     bar = 1.0 - MIN_EFFECT
-    favourable = sum(c < bar * i for c, i in zip(challenger, incumbent, strict=True))
+    favourable = sum(ratio < bar for ratio in ratios)
     by_luck = sum(math.comb(rounds, wins) for wins in range(favourable, rounds + 1)) / 2**rounds
     return by_luck <= LUCK and paired_ratio(challenger, incumbent).high < bar
 
@@ -85,16 +92,17 @@ def undecided(rounds: Sequence[Sequence[float]]) -> bool:
 
 def decide(rounds: Sequence[Sequence[float]]) -> Verdict:
     """Which of several configs to serve. `rounds[i][r]` is the time of config i in round r; config
-    0 is the incumbent.
+    0 is the incumbent. A side that was dropped has the first rounds only.
 
-    A challenger wins only where it is `proven`; among those the least median ratio wins. Inside
-    noise the incumbent stays.
+    A challenger wins only where it is `proven`; among those the one that is fastest in the rounds
+    that it shares with the others wins. Inside noise the incumbent stays.
     """
-    best, best_interval = 0, Interval(1.0, 1.0, 1.0)
+    best = 0
     for index in range(1, len(rounds)):
         if not proven(rounds[index], rounds[0]):
             continue
-        interval = paired_ratio(rounds[index], rounds[0])
-        if interval.ratio < best_interval.ratio:
-            best, best_interval = index, interval
-    return Verdict(best, best_interval)
+        if best == 0 or statistics.median(ratios_of(rounds[index], rounds[best])) < 1.0:
+            best = index
+    if best == 0:
+        return Verdict(0, Interval(1.0, 1.0, 1.0))
+    return Verdict(best, paired_ratio(rounds[best], rounds[0]))

@@ -1,66 +1,33 @@
 """The search of one problem: propose, compile, verify, time, store. Who wins is decided in
-finals.py."""
+finals.py; one candidate's trial is trials.py; when to stop is stopping.py."""
 
 from __future__ import annotations
 
-import statistics
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
-from humming.errors import CompileError
-from humming.jit.cache import CompiledKernel
 from humming.spec.config import KernelConfig, config_id
-from humming.spec.identity import Identity
 from tuner.budget import Budget
-from tuner.compile_pool import compile_all, cores
-from tuner.conditions import marked
-from tuner.isolation import Worker, WorkerLostError
-from tuner.messages import Trial, Trialled
-from tuner.progress import Watch
+from tuner.compile_pool import Ahead, compile_all, cores, spare_cores
 from tuner.sampler import Samplers
-from tuner.store.records import MeasurementDraft, Outcome, Reason
-from tuner.store.store import Store
-from tuner.tasks import Task
+from tuner.stopping import stop
+from tuner.store.records import Reason
+from tuner.trials import GRACE_S, Scope, trial
 
-TRIAL_TIMEOUT_S = 60.0
-GRACE_S = 1.2
-"""How long after the deadline what has begun may still take, all of it together."""
+__all__ = ["GRACE_S", "Known", "Scope", "search"]
 
-MIN_TRIALS = 16
-PATIENCE = 12
-"""A problem is settled by rule after MIN_TRIALS trials of which the last PATIENCE brought
-nothing."""
-
-BETTER = 0.99
-"""A time under BETTER x the best is news; less is noise."""
-
-
-@dataclass
-class Scope:
-    """What every step of one problem's tuning works with."""
-
-    task: Task
-    identity: Identity
-    store: Store
-    worker: Worker
-    watch: Watch
-    read_bytes_per_s: float
-    deadline: Budget
-
-    def limit_s(self, at_most_s: float) -> float:
-        """Seconds that a request to the worker may take: what the whole job has left, and a grace
-        in which what has begun can end."""
-        return min(at_most_s, self.deadline.left_with_s(GRACE_S))
+NEWS = 0.99
+"""A time under NEWS x the best is news; less is noise."""
 
 
 @dataclass
 class Known:
-    """Times of this problem's candidates, from this run and from earlier evidence. `measured`
-    counts this run's trials."""
+    """Times of this problem's candidates in the order in which they came, from this run and from
+    earlier evidence. `measured` counts this run's trials, `failed` the configs that never pass."""
 
     times: dict[str, float] = field(default_factory=dict)
     configs: dict[str, KernelConfig] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
     measured: int = 0
     since_news: int = 0
 
@@ -73,20 +40,23 @@ class Known:
         """Config ids from fastest to slowest."""
         return sorted(self.times, key=lambda key: self.times[key])
 
-    def learn(self, config: KernelConfig, us: float) -> None:
-        """Take the time of a candidate that passed."""
-        news = self.best_us is None or us < self.best_us * BETTER
+    def learn(self, config: KernelConfig, us: float | None) -> None:
+        """Take the time of a candidate, None where it did not pass."""
+        if us is None:
+            self.failed.add(config_id(config))
+            return
+        news = self.best_us is None or us < self.best_us * NEWS
         self.since_news = 0 if news else self.since_news + 1
         self.times[config_id(config)] = us
         self.configs[config_id(config)] = config
 
 
 def search(scope: Scope, budget: Budget, resume: bool = False) -> tuple[Known, Reason]:
-    """Search until all is tried ("exhausted"), nothing new comes ("rule") or the budget ends
-    ("budget").
+    """Search until all is tried ("exhausted"), too little is to be expected ("rule") or the budget
+    ends ("budget").
 
     Evidence of earlier runs counts as if it were this run's; `resume` gives the rule its patience
-    back. The heuristic's config is always measured, whatever the budget: it is the incumbent of the
+    back. The heuristic's config is measured first, whatever the budget: it is the incumbent of the
     finals.
     """
     known = Known()
@@ -94,24 +64,66 @@ def search(scope: Scope, budget: Budget, resume: bool = False) -> tuple[Known, R
     if resume:
         known.since_news = 0
     heuristic = scope.task.candidates.heuristic
-    start = time.monotonic()
-    if config_id(heuristic) not in known.times:
+    if config_id(heuristic) not in known.times.keys() | known.failed:
         sampler.know(heuristic, None)
         _run([heuristic], scope, known, sampler)
-    batch_s = time.monotonic() - start
+    spare = spare_cores(scope.identity.device)
+    if spare > 0:
+        return known, _ahead(scope, budget, known, sampler, spare)
+    return known, _in_batches(scope, budget, known, sampler)
+
+
+def _ahead(scope: Scope, budget: Budget, known: Known, sampler: Samplers, workers: int) -> Reason:
+    """Compilers run on other cores while candidates are verified and timed."""
+    depth = max(2, min(workers, 16))
+    last_s = 0.0
+    with Ahead(scope.task.problem, scope.identity.device, workers) as ahead:
+        while True:
+            reason = _reason(scope, budget, known, sampler, last_s, waiting=len(ahead))
+            if reason is not None:
+                return reason
+            while len(ahead) < depth and (config := sampler.ask()) is not None:
+                ahead.begin(config, scope.limit_s())
+            if not len(ahead):
+                return "exhausted"
+            start = time.monotonic()
+            config, kernel = ahead.next()
+            draft = trial(config, kernel, scope, known.best_us)
+            if draft is None:
+                return "budget"
+            _take(config, draft.us, draft.outcome, scope, known, sampler)
+            last_s = time.monotonic() - start
+
+
+def _in_batches(scope: Scope, budget: Budget, known: Known, sampler: Samplers) -> Reason:
+    """A batch is compiled on all cores, then timed alone: a compiler beside it would disturb."""
+    batch_s = 0.0
     while True:
-        if sampler.exhausted:
-            return known, "exhausted"
-        if (
-            budget.left_s() <= batch_s or scope.deadline.over
-        ):  # the last batch tells what another one would take
-            return known, "budget"
-        if len(known.times) >= MIN_TRIALS and known.since_news >= PATIENCE:
-            return known, "rule"
+        reason = _reason(scope, budget, known, sampler, batch_s)
+        if reason is not None:
+            return reason
         start = time.monotonic()
-        batch = [config for config in (sampler.ask() for _ in range(cores())) if config]
-        _run(batch, scope, known, sampler)
+        asked = (sampler.ask() for _ in range(cores()))
+        _run([config for config in asked if config], scope, known, sampler)
         batch_s = time.monotonic() - start
+
+
+def _reason(
+    scope: Scope,
+    budget: Budget,
+    known: Known,
+    sampler: Samplers,
+    last_s: float,
+    waiting: int = 0,
+) -> Reason | None:
+    """Why the search ends here, if it does. The last step tells what another one would take."""
+    if sampler.exhausted and not waiting:
+        return "exhausted"
+    if budget.left_s() <= last_s or scope.deadline.over:
+        return "budget"
+    if stop(known.times.values(), known.since_news):
+        return "rule"
+    return None
 
 
 def _sampler(scope: Scope, known: Known) -> Samplers:
@@ -131,76 +143,34 @@ def _sampler(scope: Scope, known: Known) -> Samplers:
     for past in store.measurements(scope.identity, problem):
         if past.config is not None and config_id(past.config) in legal:
             sampler.know(past.config, past.us)
-            if past.us is not None:
-                known.learn(past.config, past.us)
+            known.learn(past.config, past.us)
     for problem_id, key in store.quarantined(scope.identity):
         if problem_id == problem.id and key in legal:
             sampler.know(legal[key], None)
+            known.failed.add(key)
+    for key in known.failed:  # what failed once does not race, whatever it did before
+        known.times.pop(key, None)
     return sampler
 
 
 def _run(batch: list[KernelConfig], scope: Scope, known: Known, sampler: Samplers) -> None:
-    """Compile a batch on all cores, then verify and time it alone: a compiler beside it would
-    disturb a CPU's timing."""
-    kernels = compile_all(batch, scope.task.problem, scope.identity.device)
+    kernels = compile_all(batch, scope.task.problem, scope.identity.device, scope.limit_s())
     for config, kernel in zip(batch, kernels, strict=True):
-        draft = _trial(config, kernel, scope, known.best_us)
+        draft = trial(config, kernel, scope, known.best_us)
         if draft is None:
             return
-        known.measured += 1
-        if draft.us is not None:
-            known.learn(config, draft.us)
-        sampler.tell(config, draft.us)
-        scope.watch.trial(config, draft.outcome, draft.us)
+        _take(config, draft.us, draft.outcome, scope, known, sampler)
 
 
-def _trial(
+def _take(
     config: KernelConfig,
-    kernel: CompiledKernel | CompileError,
+    us: float | None,
+    outcome: str,
     scope: Scope,
-    best_us: float | None,
-) -> MeasurementDraft | None:
-    """One candidate's outcome, stored; None where the budget ended it, which is not its fault.
-    `in_flight` is written before the launch, so that a crash leaves a name."""
-    problem, store = scope.task.problem, scope.store
-    if isinstance(kernel, CompileError):
-        draft = _draft(scope, config, "compile_error", detail=str(kernel))
-        store.finish(None, draft)
-        return draft
-    ticket = store.begin(scope.identity, problem, config)
-    try:
-        limit_s = scope.limit_s(TRIAL_TIMEOUT_S)
-        result = scope.worker.ask(Trial(kernel, config.block_m, best_us), limit_s)
-        assert isinstance(result, Trialled)
-        draft = _draft(
-            scope,
-            config,
-            result.outcome,
-            us=statistics.median(result.samples_us) if result.samples_us else None,
-            samples=result.samples_us,
-            error=result.error,
-            detail=result.detail,
-            compile_s=kernel.compile_s,
-            conditions=marked(result.conditions),
-        )
-    except WorkerLostError as lost:
-        if lost.outcome == "timeout" and limit_s < TRIAL_TIMEOUT_S:
-            store.abandon(ticket)
-            return None
-        draft = _draft(scope, config, lost.outcome, detail=str(lost), compile_s=kernel.compile_s)
-    except KeyboardInterrupt:
-        store.abandon(ticket)  # the user's doing, not the candidate's
-        raise
-    store.finish(ticket, draft)
-    return draft
-
-
-def _draft(scope: Scope, config: KernelConfig, outcome: Outcome, **shown: Any) -> MeasurementDraft:
-    return MeasurementDraft(
-        identity=scope.identity,
-        problem=scope.task.problem,
-        config=config,
-        outcome=outcome,
-        kind="heuristic" if config == scope.task.candidates.heuristic else "candidate",
-        **shown,
-    )
+    known: Known,
+    sampler: Samplers,
+) -> None:
+    known.measured += 1
+    known.learn(config, us)
+    sampler.tell(config, us)
+    scope.watch.trial(config, outcome, us)

@@ -46,7 +46,7 @@ def _holds(scope: Scope, winner: KernelConfig, m: int, budget: Budget) -> bool:
         return False
     request = Race(pair, ROUNDS, budget.left_s(), m)
     try:
-        raced = scope.worker.ask(request, scope.limit_s(TIMEOUT_S))
+        raced = scope.worker.ask(request, scope.limit_s(TIMEOUT_S), scope.stall_s)
     except WorkerLostError:
         return False
     assert isinstance(raced, Raced)

@@ -129,6 +129,32 @@ def check(launch: Launch, case: Case, m: int, seed: int) -> float:
     return worst
 
 
+def check_strange(launch: Launch, case: Case, m: int, seed: int) -> None:
+    """NaN and infinity stand where the reference has them, and nowhere else. Raises
+    WrongResultError.
+
+    An infinity of the reference may be a NaN: a kernel that carries codes with a bias and takes it
+    away again subtracts infinities. Rows without such numbers are as without their neighbours.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    rows = torch.randperm(DISTINCT_ROWS, generator=draw)[: min(m, DISTINCT_ROWS)]
+    x = case.rows[rows.to(case.rows.device)].contiguous()
+    plain = _run(launch, case, x)
+    strange = x.clone()
+    column = int(torch.randint(x.shape[1], (1,), generator=draw))
+    last = x.shape[0] - 1
+    strange[0, column] = float("nan")
+    strange[last, column] = float("inf") if last else float("nan")
+    out = _run(launch, case, strange)
+    if last and not torch.equal(out[1:last].view(torch.uint8), plain[1:last].view(torch.uint8)):
+        raise WrongResultError(f"a NaN in row 0 of x changed another row at m={x.shape[0]}")
+    if not bool(out[0].isnan().all()):
+        raise WrongResultError(f"a NaN in x was lost at m={x.shape[0]}, out[0]")
+    weights = case.quantized.dequantize()[:, column]
+    if last and bool(out[last].isfinite()[weights != 0].any()):
+        raise WrongResultError(f"an infinity in x was lost at m={x.shape[0]}, out[{last}]")
+
+
 def _run(launch: Launch, case: Case, x: torch.Tensor) -> torch.Tensor:
     """`out[m, n]` of one launch into a poisoned buffer between canaries."""
     m, n = x.shape[0], case.packed.n

@@ -8,7 +8,9 @@ import contextlib
 import ctypes
 import signal
 import sys
+import threading
 from multiprocessing.connection import Connection
+from typing import Any
 
 import torch
 
@@ -19,6 +21,7 @@ from tuner.bench import Bench, torch_device
 from tuner.messages import (
     Answer,
     Baseline,
+    Beat,
     Done,
     Open,
     Race,
@@ -29,6 +32,51 @@ from tuner.messages import (
 )
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
+
+BEAT_S = 1.0
+"""Seconds between signs of life while a request is answered."""
+
+
+class Heart:
+    """Tells the other side, from a thread of its own, how far the answer is. The thread lives on
+    while a kernel hangs, which is how a hang is told from a slow machine: steps stand still."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._lock = threading.Lock()
+        self._stage, self._steps = "starting", 0
+        self._busy = threading.Event()
+        threading.Thread(target=self._beat, daemon=True, name="humming-heart").start()
+
+    def step(self, stage: str) -> None:
+        """A step begins."""
+        self._stage = stage
+        self._steps += 1
+
+    def receive(self) -> Any:
+        """The next request; beats until it is answered."""
+        request = self._pipe.recv()
+        self.step("starting")
+        self._busy.set()
+        return request
+
+    def answer(self, answer: Any) -> None:
+        """Sends the answer of the request; then no beat."""
+        self._busy.clear()
+        with self._lock:
+            self._pipe.send(answer)
+
+    def _beat(self) -> None:
+        pause = threading.Event()
+        while True:
+            self._busy.wait()
+            pause.wait(BEAT_S)
+            with self._lock:
+                if self._busy.is_set():
+                    try:
+                        self._pipe.send(Beat(self._stage, self._steps))
+                    except OSError:  # the other side is gone, and soon so is this process
+                        return
 
 
 def answer(request: Request, bench: Bench | None, device: Device) -> Answer:
@@ -54,19 +102,20 @@ def serve(pipe: Connection) -> None:
     else:
         torch.set_num_threads(device.threads or 1)
     pipe.send(Done())
+    heart = Heart(pipe)
     bench: Bench | None = None
     while True:
-        request: Request = pipe.recv()
+        request: Request = heart.receive()
         try:
             if isinstance(request, Open):
                 bench = None  # two problems' tensors at once might not fit
-                bench = Bench(request, device)
-                pipe.send(Done())
+                bench = Bench(request, device, heart.step)
+                heart.answer(bench.opened())
             else:
                 with torch.inference_mode():
-                    pipe.send(answer(request, bench, device))
+                    heart.answer(answer(request, bench, device))
         except HummingError as error:
-            pipe.send(error)
+            heart.answer(error)
 
 
 def main() -> None:

@@ -27,6 +27,9 @@ from humming.spec.config import KernelConfig
 from humming.spec.device import Device
 from humming.spec.problem import Problem
 
+TIMEOUT_S = 60.0
+"""A compiler that takes longer is ended."""
+
 _TRAILER_MAGIC = b"HUMMING1"
 _TRAILER_BYTES = len(_TRAILER_MAGIC) + hashlib.sha256().digest_size
 
@@ -102,18 +105,24 @@ def compile_key(source: KernelSource, compiler: Compiler, arch: str) -> str:
     return f"{source_key(source, arch)}-{content_hash([compiler.name, compiler.version])[:16]}"
 
 
-def compiled(config: KernelConfig, problem: Problem, device: Device) -> CompiledKernel:
-    """The library of `config` for `problem` on `device`, from the cache or compiled now.
+def compiled(
+    config: KernelConfig, problem: Problem, device: Device, timeout_s: float = TIMEOUT_S
+) -> CompiledKernel:
+    """The library of `config` for `problem` on `device`, from the cache or compiled now, in at most
+    `timeout_s`.
 
     Raises CompilerNotFoundError where it is not cached and there is no compiler, CompileError where
     the compiler fails.
     """
     source = render(config, problem)
     is_cuda = source.language == "cuda"
-    return compiled_source(source, nvrtc.nvrtc_arch(source, device) if is_cuda else device.arch)
+    arch = nvrtc.nvrtc_arch(source, device) if is_cuda else device.arch
+    return compiled_source(source, arch, timeout_s)
 
 
-def compiled_source(source: KernelSource, arch: str) -> CompiledKernel:
+def compiled_source(
+    source: KernelSource, arch: str, timeout_s: float = TIMEOUT_S
+) -> CompiledKernel:
     """The library of any rendered source; see `compiled`. `arch` is Device.arch, or NVRTC's name of
     a GPU's. A cache that cannot be written is replaced by a private folder."""
     is_cuda = source.language == "cuda"
@@ -133,7 +142,9 @@ def compiled_source(source: KernelSource, arch: str) -> CompiledKernel:
         return CompiledKernel(key, path, source, 0.0)
     start = time.perf_counter()
     library = (
-        nvrtc.compile_cubin(source, arch).data if is_cuda else compile_source(source, compiler)
+        nvrtc.compile_cubin(source, arch, timeout_s).data
+        if is_cuda
+        else compile_source(source, compiler, timeout_s)
     )
     compile_s = time.perf_counter() - start
     try:

@@ -40,9 +40,9 @@ RULES: dict[str, Tier] = {
 """Field -> the best tier that is left when this field differs."""
 
 
-POLICIES = {"cpu": "cpu-cold-median-1", "cuda": "cuda-cold-graph-median-1"}
-"""Device kind -> name of the timing policy that its measurements follow; a change of a policy is a
-new name."""
+POLICIES = {"cpu": "cpu-cold-median-2", "cuda": "cuda-cold-graph-median-2"}
+"""Device kind -> name of the timing policy that its measurements follow (tuner/policy.py says what
+it is); a change of a policy is a new name."""
 
 
 @dataclass(frozen=True)

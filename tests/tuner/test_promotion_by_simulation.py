@@ -1,6 +1,5 @@
 """Synthetic tunings: equals are not promoted, a true gain is found, and no drift, spike or heavy
-tail promotes anything. A race runs as finals do: looked at every BATCH rounds until it is decided.
-"""
+tail promotes anything. A race runs as finals do: losers are dropped, until it is decided."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -8,8 +7,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tuner.finals import ROUNDS
-from tuner.measure import BATCH, paired_us
-from tuner.promote import MIN_ROUNDS, decide, proven, undecided
+from tuner.measure import LOOK, paired_us
+from tuner.promote import MIN_ROUNDS, decide, proven
+from tuner.racing import PROOF_ROUNDS, going_on
 
 Noise = Callable[[random.Random], Callable[[], float]]
 
@@ -27,7 +27,7 @@ def drift(draw: random.Random) -> Callable[[], float]:
 def step(draw: random.Random) -> Callable[[], float]:
     """The clock falls by 10 % at once."""
     taken = iter(range(10**6))
-    return lambda: (1.1 if next(taken) > 2 * BATCH else 1.0) * draw.gauss(1.0, 0.01)
+    return lambda: (1.1 if next(taken) > 2 * PROOF_ROUNDS else 1.0) * draw.gauss(1.0, 0.01)
 
 
 def wandering(draw: random.Random) -> Callable[[], float]:
@@ -63,21 +63,30 @@ def race(noise: Noise, factors: Sequence[float], seed: int) -> int:
     """Index of the winner of a simulated final of configs that take `factors` of one time."""
     clock = noise(random.Random(seed))
     sides = [lambda factor=factor: 100.0 * factor * clock() for factor in factors]
-    taken = paired_us(sides, ROUNDS, lambda: 1.0, seed, lambda so_far: not undecided(so_far))
-    return decide(taken).winner
+    return decide(run(sides, seed)).winner
+
+
+def run(sides: Sequence[Callable[[], float]], seed: int) -> list[list[float]]:
+    def racing(taken: list[list[float]]) -> list[int]:
+        return going_on(taken, len(taken[0]) % PROOF_ROUNDS == 0)
+
+    return paired_us(sides, ROUNDS, lambda: 1.0, seed, racing)
 
 
 def share(noise: Noise, factors: Sequence[float], winner: int, tunings: int) -> float:
     return sum(race(noise, factors, seed) == winner for seed in range(tunings)) / tunings
 
 
-EQUALS = (1.0, 1.0, 1.0, 1.0)
-"""The incumbent, and three finalists that are it under another name."""
+EQUALS = (1.0,) * 7
+"""The incumbent, and six finalists that are it under another name."""
+
+FIELD = (1.0, 1.0, 0.95, 1.03, 0.99, 1.1)
+"""One that gains five percent, among others."""
 
 
 def check(noise: Noise, tunings: int) -> None:
     assert 1.0 - share(noise, EQUALS, 0, tunings) <= 0.01
-    assert share(noise, (1.0, 1.0, 0.95), 2, tunings) >= 0.95
+    assert share(noise, FIELD, 2, tunings) >= 0.95
     assert share(noise, (1.0, 1.05, 0.99), 0, tunings) >= 0.99
 
 
@@ -96,8 +105,16 @@ def test_a_race_of_equals_ends_early():
     """48 rounds are taken only where noise hides what a decision needs."""
     draw = random.Random(0)
     sides = [lambda: 100.0 * draw.gauss(1.0, 0.003) for _ in EQUALS]
-    taken = paired_us(sides, ROUNDS, lambda: 1.0, 0, lambda so_far: not undecided(so_far))
-    assert len(taken[0]) == BATCH
+    assert len(run(sides, 0)[0]) == LOOK
+
+
+def test_a_loser_runs_the_first_rounds_alone():
+    draw = random.Random(1)
+    factors = (1.0, 1.5, 0.9)
+    sides = [lambda f=f: 100.0 * f * draw.gauss(1.0, 0.003) for f in factors]
+    taken = run(sides, 1)
+    assert [len(side) for side in taken] == [PROOF_ROUNDS, LOOK, PROOF_ROUNDS]
+    assert decide(taken).winner == 2
 
 
 def test_few_rounds_prove_nothing():

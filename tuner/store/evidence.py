@@ -191,14 +191,15 @@ def suspects(connection: Connection, identity: Identity) -> dict[Pair, int]:
 
 
 def quarantined(connection: Connection, identity: Identity) -> set[Pair]:
-    """What must not be launched: it crashed, or was lost ATTEMPTS times, on this device, driver,
-    compiler and source.
+    """What must not be launched: it crashed or hung, or was lost ATTEMPTS times, on this device,
+    driver, compiler and source.
     """
     alike = _same_code(connection, identity)
     query = (
         select(measurements.c.problem_id, measurements.c.config_id)
         .where(measurements.c.identity_id.in_(alike))
-        .where(measurements.c.outcome == "crashed", measurements.c.config_id.is_not(None))
+        .where(measurements.c.outcome.in_(("crashed", "timeout")))
+        .where(measurements.c.config_id.is_not(None))
     )
     crashed = {(row.problem_id, row.config_id) for row in connection.execute(query)}
     lost = {pair for pair, n in _orphans(connection, alike).items() if n >= ATTEMPTS}

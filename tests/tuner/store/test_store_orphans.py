@@ -72,8 +72,10 @@ def test_an_abandoned_launch_leaves_no_trace(store: Store) -> None:
 
 def test_a_crash_is_quarantined_at_once(store: Store) -> None:
     store.finish(store.begin(HERE, PROBLEM, CONFIG), draft(outcome="crashed", detail="SIGSEGV"))
-    store.finish(None, draft(config=OTHER, outcome="timeout"))
+    store.finish(None, draft(config=OTHER, outcome="wrong_result"))
     assert store.quarantined(HERE) == {PAIR}
+    store.finish(None, draft(config=OTHER, outcome="timeout"))
+    assert len(store.quarantined(HERE)) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,92 @@
+"""Losers are dropped by their interval, never the one that will win; a search that has seen enough
+ends."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner.measure import samples_us, warm_up
+from tuner.policy import CPU
+from tuner.promote import decide
+from tuner.racing import going_on, interval_of_median
+from tuner.stopping import MIN_TRIALS, PATIENCE, expected_gain, stop
+
+values = st.lists(st.floats(1.0, 1e6), min_size=1, max_size=60)
+
+
+@given(values)
+def test_the_interval_lies_in_the_range_and_around_the_middle(times):
+    low, high = interval_of_median(times)
+    ordered = sorted(times)
+    assert low in ordered and high in ordered
+    assert low <= ordered[len(ordered) // 2] and high >= ordered[(len(ordered) - 1) // 2]
+
+
+def test_the_interval_holds_the_median_as_often_as_it_says():
+    draw = random.Random(5)
+    for count in (6, 12, 24, 48):
+        held = 0
+        for _ in range(1000):
+            low, high = interval_of_median([draw.expovariate(1.0) for _ in range(count)])
+            held += low <= 0.6931 <= high
+        assert held >= 935, count
+
+
+def test_a_sure_loser_goes_and_the_incumbent_stays():
+    incumbent = [100.0 + r for r in range(12)]
+    assert going_on([incumbent, [2 * us for us in incumbent]]) == [0]
+    assert going_on([incumbent, [0.9 * us for us in incumbent]], False) == [0, 1]
+    slower = [0.95 * us for us in incumbent]
+    assert going_on([incumbent, slower, [0.8 * us for us in incumbent]], False) == [0, 2]
+
+
+def test_a_dropped_side_never_comes_back():
+    incumbent = [100.0] * 12
+    assert going_on([incumbent, [50.0] * 6, [90.0] * 12], False) == [0, 2]
+
+
+def test_what_races_to_the_end_is_decided_by_the_rounds_that_both_ran():
+    """The clock falls after a loser was dropped: only the first rounds of others are like its."""
+    incumbent = [100.0] * 12 + [130.0] * 12
+    winner = [80.0] * 12 + [104.0] * 12
+    dropped = [82.0] * 12
+    assert decide([incumbent, dropped, winner]).winner == 2
+
+
+def test_a_losing_candidate_is_timed_no_further():
+    slow, fast = iter([200.0, 180.0, 150.0] + [150.0] * 9), iter([200.0] * 3 + [100.0] * 9)
+    assert len(samples_us(lambda: next(slow), CPU, best_us=100.0)) == CPU.least_samples
+    assert len(samples_us(lambda: next(fast), CPU, best_us=None)) == CPU.samples
+    close = iter([110.0] * 20)
+    assert len(samples_us(lambda: next(close), CPU, best_us=100.0)) == CPU.samples
+
+
+def test_warming_up_ends_when_the_clock_is_steady_or_time_is_over():
+    falling = iter([200.0, 150.0, 120.0, 101.0, 100.0, 100.5, 100.0])
+    warmed = warm_up(lambda: next(falling), CPU, now=lambda: 0.0)
+    assert (warmed.samples, warmed.steady) == (6, True)
+    clock, draw = iter(0.03 * r for r in range(99)), random.Random(0)
+    warmed = warm_up(lambda: draw.uniform(1.0, 9.0), CPU, now=lambda: next(clock))
+    assert not warmed.steady and warmed.samples <= 8
+
+
+@given(st.lists(st.floats(1.0, 1e3), min_size=2, max_size=9))
+@settings(max_examples=30, deadline=None)
+def test_the_expected_gain_is_the_mean_over_all_halves(times):
+    halves = [min(half) for half in itertools.combinations(times, len(times) // 2)]
+    mean = sum(halves) / len(halves)
+    assert expected_gain(times) == pytest.approx(1.0 - min(times) / mean, abs=1e-9)
+
+
+def test_a_search_ends_when_little_is_to_be_expected():
+    flat = [100.0 + (i % 5) for i in range(MIN_TRIALS)]
+    assert stop(flat, PATIENCE)
+    assert not stop(flat, PATIENCE - 1)
+    assert not stop(flat[1:], PATIENCE)
+    lucky = [50.0] + [100.0] * (MIN_TRIALS - 1)
+    assert expected_gain(lucky) > 0.2 and not stop(lucky, PATIENCE)
