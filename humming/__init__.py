@@ -16,12 +16,17 @@ if TYPE_CHECKING:
     from humming.convert import convert, prepare
     from humming.gemm import gemm
     from humming.linear import HummingLinear
+    from humming.moe.experts import HummingExperts
     from humming.moe.gemm import moe_gemm
+    from humming.moe.module import HummingMoE
+    from humming.moe.recording import record_routing
     from humming.quantize.quantizers import quantize
     from humming.quantize.tensor import QuantizedTensor
 
 __all__ = [
+    "HummingExperts",
     "HummingLinear",
+    "HummingMoE",
     "QuantizedTensor",
     "__version__",
     "convert",
@@ -29,13 +34,17 @@ __all__ = [
     "moe_gemm",
     "prepare",
     "quantize",
+    "record_routing",
 ]
 
 _HOMES = {
+    "HummingExperts": "humming.moe.experts",
     "HummingLinear": "humming.linear",
+    "HummingMoE": "humming.moe.module",
     "QuantizedTensor": "humming.quantize.tensor",
     "moe_gemm": "humming.moe.gemm",
     "prepare": "humming.convert",
+    "record_routing": "humming.moe.recording",
 }
 _BOTH = ("convert", "gemm", "quantize")
 

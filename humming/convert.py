@@ -14,6 +14,8 @@ from torch import nn
 from humming.dispatch.intervals import TunedTable
 from humming.errors import FormatError, LayoutError
 from humming.linear import HummingLinear
+from humming.moe.attach import convert_experts
+from humming.moe.experts import HummingExperts
 from humming.quantize.quantizers import check_method
 from humming.spec.formats import QuantFormat
 from humming.state import ACTIVATIONS, layout_on, scales_follow, why_unserved
@@ -29,7 +31,8 @@ def convert(
     skip: Iterable[str] = ("lm_head",),
     method: str = "absmax",
 ) -> nn.Module:
-    """Replaces every nn.Linear of `model` in place, one after the other, and returns the model.
+    """Replaces every nn.Linear of `model` in place, and its stacked experts, one after the
+    other, and returns the model.
 
     A layer is left as it is where its name or the last part of it matches a pattern of `skip`
     ("lm_head", "*.router"), where it is a subclass of nn.Linear (whose owner may read its weight),
@@ -51,6 +54,7 @@ def convert(
     if type(model) is nn.Linear:
         _unfit(model, format)
         return HummingLinear.from_linear(model, format, method)
+    convert_experts(model, format, method, lambda name: _skipped(name, patterns))
     tied = _tied_weights(model)
     places: dict[int, list[tuple[nn.Module, str]]] = {}
     unfit: list[str] = []
@@ -89,7 +93,10 @@ def prepare(
     Raises LayoutError where the model has none.
     """
     layers = [module for module in model.modules() if isinstance(module, HummingLinear)]
-    if not layers:
+    experts = [module for module in model.modules() if isinstance(module, HummingExperts)]
+    for module in experts:
+        module.prepare(table, m, dtype)
+    if not layers and not experts:
         raise LayoutError("prepare needs a model with HummingLinear layers; call humming.convert")
     alike: dict[tuple[object, ...], HummingLinear] = {}
     for layer in layers:

@@ -92,6 +92,11 @@ def packed_on_device(q: QuantizedTensor, dtype: torch.dtype) -> PackedWeight:
     scales of a row stay as they are. Raises LayoutError where the layout cannot hold them.
     """
     layout = layout_on(q.codes.device, q.format)
+    return pack(in_layer_type(q, layout, dtype), layout, dtype)
+
+
+def in_layer_type(q: QuantizedTensor, layout: str, dtype: torch.dtype) -> QuantizedTensor:
+    """`q` with scales and zero points of the type that `layout` wants of a layer of `dtype`."""
     if (
         scales_follow(layout, dtype)
         and q.scales.dtype != dtype
@@ -101,7 +106,7 @@ def packed_on_device(q: QuantizedTensor, dtype: torch.dtype) -> PackedWeight:
         if zeros is not None and zeros.is_floating_point():
             zeros = _rounded(zeros, dtype)
         q = replace(q, scales=_rounded(q.scales, dtype), zero_points=zeros)
-    return pack(q, layout, dtype)
+    return q
 
 
 def repacked(weight: PackedWeight, dtype: torch.dtype) -> PackedWeight:

@@ -55,7 +55,7 @@ def moe_gemm(
     spec = spec_of(packed, max(told, 1), routing, None if path is None else str(path))
     if top_k and ids is None:
         rows = _per_token(rows, top_k)
-    return through_op(flat, packed, bias, rows, spec).view(*shape, packed.n)
+    return through_op(flat, packed, bias, rows, spec.text).view(*shape, packed.n)
 
 
 def spec_of(

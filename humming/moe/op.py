@@ -26,7 +26,7 @@ def through_op(
     weight: PackedExperts,
     bias: torch.Tensor | None,
     rows: Rows,
-    spec: ExpertsSpec,
+    layer: str,
 ) -> torch.Tensor:
     """The op through torch's dispatcher, modes and compilers included: [rows, n]."""
     out: torch.Tensor = torch.ops.humming.moe_gemm(
@@ -44,7 +44,7 @@ def through_op(
         rows.shared,
         rows.first_expert,
         rows.capacity,
-        spec.text,
+        layer,
     )
     return out
 

@@ -3,7 +3,7 @@ never looked at by the host. What multiplies them is plan.py."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -34,6 +34,10 @@ class Rows:
     first_expert: int = 0
     capacity: int = 0
     made: dict[object, torch.Tensor] = field(default_factory=dict)
+
+    def with_own_x(self) -> Rows:
+        """The same rows where each has an x of its own: what a second projection multiplies."""
+        return replace(self, shared=1)
 
     @staticmethod
     def indexed(ids: torch.Tensor, first_expert: int = 0, shared: bool = True) -> Rows:

@@ -1,0 +1,86 @@
+"""What stands between an expert's two projections, by name. GPUs have one kernel for all of them in
+kernels/cuda; this says what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from humming.errors import LayoutError
+from humming.spec.naming import did_you_mean
+
+GATED = ("silu", "gelu", "gelu_tanh", "swiglu_clamped")
+PLAIN = ("relu2", "silu_plain", "gelu_plain")
+SPELLINGS = {
+    "swish": "silu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+    "relu_squared": "relu2",
+}
+"""Names of transformers -> ours, where they differ."""
+
+
+@dataclass(frozen=True)
+class ExpertActivation:
+    """`name` of GATED takes [rows, 2 * i], gates then ups, and gives `act(gate) * up` [rows, i];
+    one of PLAIN takes and gives [rows, i].
+
+    "swiglu_clamped" is gpt-oss's: gate = min(gate, limit), up in -limit .. limit, and `(up + 1) *
+    gate * sigmoid(alpha * gate)`. Raises LayoutError for another name.
+    """
+
+    name: str = "silu"
+    alpha: float = 1.702
+    limit: float = 7.0
+
+    def __post_init__(self) -> None:
+        if self.name not in (*GATED, *PLAIN):
+            raise LayoutError(
+                f"an expert's activation must be one of {', '.join((*GATED, *PLAIN))}, but got "
+                f"'{self.name}'{did_you_mean(self.name, (*GATED, *PLAIN))}"
+            )
+
+    @property
+    def gated(self) -> bool:
+        """Whether half of what it takes are gates."""
+        return self.name in GATED
+
+    def __call__(self, projected: torch.Tensor) -> torch.Tensor:
+        """[rows, 2 * i] or [rows, i] -> [rows, i] of the same type, computed in fp32."""
+        wide = projected.to(torch.float32)
+        if not self.gated:
+            return _FUNCTIONS[self.name](wide).to(projected.dtype)
+        gate, up = wide.chunk(2, dim=-1)
+        if self.name == "swiglu_clamped":
+            gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
+            return (gate * torch.sigmoid(gate * self.alpha) * (up + 1)).to(projected.dtype)
+        return (_FUNCTIONS[self.name](gate) * up).to(projected.dtype)
+
+    @staticmethod
+    def named(name: str, gated: bool = True) -> ExpertActivation:
+        """By a name that transformers uses."""
+        own = SPELLINGS.get(name, name)
+        if not gated and own in ("silu", "gelu"):
+            own += "_plain"
+        return ExpertActivation(own)
+
+
+def _gelu_tanh(x: torch.Tensor) -> torch.Tensor:
+    return functional.gelu(x, approximate="tanh")
+
+
+def _relu2(x: torch.Tensor) -> torch.Tensor:
+    return functional.relu(x).square()
+
+
+_FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": functional.silu,
+    "silu_plain": functional.silu,
+    "gelu": functional.gelu,
+    "gelu_plain": functional.gelu,
+    "gelu_tanh": _gelu_tanh,
+    "relu2": _relu2,
+}

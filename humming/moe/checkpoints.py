@@ -1,0 +1,221 @@
+"""A block of experts out of a checkpoint's folder, exactly as it is stored. Model types are rows of
+forms.py, how tensors are packed is known to humming/checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from humming.checkpoints.config.config_file import read_config
+from humming.checkpoints.config.text_config import text_config
+from humming.checkpoints.folder import Checkpoint
+from humming.checkpoints.layer import CheckpointLayer
+from humming.checkpoints.stored import FLOATS
+from humming.errors import CheckpointError
+from humming.linear import HummingLinear
+from humming.moe.activations import ExpertActivation
+from humming.moe.experts import HummingExperts
+from humming.moe.forms import BlockForm, activation_of, form_of
+from humming.moe.module import HummingMoE, SharedExpert
+from humming.moe.stack import ExpertStack
+from humming.quantize.tensor import QuantizedTensor
+
+Share = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What of the block, and as what."""
+
+    checkpoint: Checkpoint
+    block: str
+    form: BlockForm
+    activation: ExpertActivation
+    top_k: int
+    device: torch.device | str | None
+    dtype: torch.dtype
+    format: str | None
+    tp: Share
+    ep: Share
+
+
+def read_block(
+    path: str | Path,
+    block: str,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    format: str | None = None,
+    tp: Share = (0, 1),
+    ep: Share = (0, 1),
+) -> HummingMoE:
+    """The block called `block` of the checkpoint in the folder `path`.
+
+    `tp` (rank, size) takes a share of every expert's width, `ep` one of the experts; ranks' results
+    are to be added, and rank 0 alone has biases of the second projection and, of `ep`, the shared
+    expert. Float experts are quantized to `format`; to stored ones it may add an activation. Raises
+    ModelError, CheckpointError.
+    """
+    config = text_config(read_config(path))
+    form = form_of(config)
+    checkpoint = Checkpoint(path)
+    rule = form.rule(config)
+    wanted = _Wanted(
+        checkpoint,
+        block,
+        form,
+        activation_of(config, form),
+        rule.top_k,
+        device,
+        dtype or checkpoint.dtype,
+        format,
+        tp,
+        ep,
+    )
+    router = checkpoint.layer(f"{block}.{form.router}")
+    correction = _tensor(wanted, form.correction) if form.correction else None
+    experts, first = _experts(wanted, router.shape[0])
+    moe = HummingMoE(
+        router.dequantized(wanted.dtype),
+        HummingExperts(*experts, wanted.activation, first, rule.scales_input),
+        rule,
+        None if correction is None else correction.to(torch.float32),
+        router.bias,
+        _shared(wanted),
+        _tensor(wanted, f"{form.shared_gate}.weight") if form.shared_gate else None,
+    )
+    return moe if device is None else moe.to(device)
+
+
+def _tensor(wanted: _Wanted, name: str) -> torch.Tensor | None:
+    """A float tensor of the block, or None."""
+    full = f"{wanted.block}.{name}"
+    files = wanted.checkpoint.files
+    return files.tensor(full) if full in files and files.info(full).dtype in FLOATS else None
+
+
+def _experts(wanted: _Wanted, count: int) -> tuple[tuple[ExpertStack, ExpertStack], int]:
+    """Both projections of this rank's experts, and the number of the first."""
+    rank, size = wanted.ep
+    if count % size or not 0 <= rank < size:
+        raise CheckpointError(
+            f"`experts % size == 0` and `0 <= rank < size` must hold, but got experts={count}, "
+            f"rank={rank}, size={size}; choose another expert-parallel size"
+        )
+    each = count // size
+    numbers = range(rank * each, (rank + 1) * each)
+    *up, down = wanted.form.parts
+    stacked = f"{wanted.block}.experts.{'gate_up_proj' if len(up) == 2 else 'up_proj'}"
+    if stacked in wanted.checkpoint.files:
+        layers = _stacked_layers(wanted, numbers)
+        return (_stack(wanted, layers[0], each), _stack(wanted, layers[1], each)), numbers.start
+    ups = (_expert(wanted, number, up, rows=wanted.tp) for number in numbers)
+    downs = (_expert(wanted, number, [down], columns=wanted.tp) for number in numbers)
+    return (_stack(wanted, ups, each), _stack(wanted, downs, each)), numbers.start
+
+
+def _expert(
+    wanted: _Wanted,
+    number: int,
+    parts: Sequence[str],
+    rows: Share | None = None,
+    columns: Share | None = None,
+) -> CheckpointLayer:
+    names = [f"{wanted.block}.experts.{number}.{part}" for part in parts]
+    return wanted.checkpoint.layer(names, rows=rows, columns=columns)
+
+
+def _stack(wanted: _Wanted, layers: Iterator[CheckpointLayer], count: int) -> ExpertStack:
+    """Packs layers as they come."""
+    biases: list[torch.Tensor | None] = []
+
+    def weights() -> Iterator[QuantizedTensor]:
+        for layer in layers:
+            weight, bias = layer.quantized_weight(wanted.format), layer.bias
+            biases.append(bias)
+            yield weight if wanted.device is None else weight.to(wanted.device)
+
+    stack = ExpertStack.of(weights(), None, wanted.dtype, wanted.top_k, count)
+    if any(bias is not None for bias in biases):
+        n = stack.spec.n
+        rows = [torch.zeros(n) if bias is None else bias.float() for bias in biases]
+        stack = ExpertStack(
+            stack.packed(),
+            torch.stack(rows).to(stack.packed_codes.device),
+            wanted.dtype,
+            wanted.top_k,
+        )
+    return stack
+
+
+def _stacked_layers(
+    wanted: _Wanted, numbers: range
+) -> tuple[Iterator[CheckpointLayer], Iterator[CheckpointLayer]]:
+    """Float experts of one tensor a projection: [experts, n, k], or [experts, k, n] transposed."""
+    form, start = wanted.form, f"{wanted.block}.experts."
+    first = "gate_up_proj" if len(form.parts) == 3 else "up_proj"
+
+    def read(name: str, number: int) -> CheckpointLayer:
+        files = wanted.checkpoint.files
+        whole = files.tensor(start + name)[number]
+        weight = (whole.t() if form.transposed else whole).contiguous()
+        key = f"{start}{name}_bias"
+        bias = files.tensor(key)[number] if key in files else None
+        return CheckpointLayer(f"{start}{number}.{name}", weight, bias, dtype=wanted.dtype)
+
+    def up(number: int) -> CheckpointLayer:
+        layer = read(first, number)
+        if len(form.parts) == 2:
+            return layer.rows(*wanted.tp)
+        weight, bias = layer.dequantized(wanted.dtype), layer.bias
+        half = len(weight) // 2
+        places = [slice(0, None, 2), slice(1, None, 2)]
+        if not form.interleaved:
+            places = [slice(0, half), slice(half, None)]
+        parts = [
+            CheckpointLayer(
+                layer.name, weight[p], None if bias is None else bias[p], dtype=wanted.dtype
+            ).rows(*wanted.tp)
+            for p in places
+        ]
+        joined = torch.cat([part.dequantized(wanted.dtype) for part in parts])
+        both = [part.bias for part in parts if part.bias is not None]
+        return CheckpointLayer(
+            layer.name, joined, torch.cat(both) if both else None, dtype=wanted.dtype
+        )
+
+    ups = (up(number) for number in numbers)
+    downs = (read("down_proj", number).columns(*wanted.tp) for number in numbers)
+    return ups, downs
+
+
+def _shared(wanted: _Wanted) -> nn.Module | None:
+    """The shared expert; ranks of expert parallelism other than the first leave it out."""
+    form = wanted.form
+    if not form.shared or wanted.ep[0] > 0:
+        return None
+    *up, down = (f"{wanted.block}.{form.shared}.{part}" for part in form.shared_parts)
+    if f"{down}.weight" not in wanted.checkpoint.files and down not in wanted.checkpoint.names:
+        return None
+    activation = wanted.activation
+    first = _linear(wanted, wanted.checkpoint.layer(up, rows=wanted.tp))
+    second = _linear(wanted, wanted.checkpoint.layer(down, columns=wanted.tp))
+    return SharedExpert(first, second, activation)
+
+
+def _linear(wanted: _Wanted, layer: CheckpointLayer) -> nn.Module:
+    """Packed where the checkpoint quantizes it or a format was named, else an nn.Linear."""
+    if layer.quantized or wanted.format is not None:
+        weight, bias = layer.quantized_weight(wanted.format), layer.bias
+        return HummingLinear.from_quantized(weight, bias, wanted.dtype)
+    n, k = layer.shape
+    linear = nn.Linear(k, n, bias=layer.bias is not None, dtype=wanted.dtype)
+    values: dict[str, Any] = {"weight": layer.dequantized(wanted.dtype)}
+    if layer.bias is not None:
+        values["bias"] = layer.bias
+    linear.load_state_dict(values)
+    return linear

@@ -1,0 +1,110 @@
+"""HummingExperts: both projections of all experts, what stands between them, and the weighted sum.
+The router before it is module.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from humming.errors import LayoutError
+from humming.moe.activations import ExpertActivation
+from humming.moe.router import combine
+from humming.moe.rows import Rows
+from humming.moe.stack import ExpertStack
+from humming.quantize.quantizers import quantize
+from humming.quantize.tensor import QuantizedTensor
+
+
+class HummingExperts(nn.Module):
+    """`sum over j of weights[t, j] * down[ids[t, j]] @ act(up[ids[t, j]] @ x[t])`.
+
+    `up` is [experts, 2 * i, h], gates then ups, where the activation is gated, else [experts, i,
+    h]; `down` is [experts, h, i]. A rank that holds experts first_expert .. only adds those: ranks'
+    results are summed up by the caller. A drop-in for the expert modules of transformers 5.
+    """
+
+    def __init__(
+        self,
+        up: ExpertStack,
+        down: ExpertStack,
+        activation: ExpertActivation | None = None,
+        first_expert: int = 0,
+        scales_input: bool = False,
+    ) -> None:
+        super().__init__()
+        self.activation = activation or ExpertActivation()
+        width = up.spec.n // 2 if self.activation.gated else up.spec.n
+        if (up.spec.experts, width) != (down.spec.experts, down.spec.k):
+            raise LayoutError(
+                "both projections must have the same experts and width, but got up "
+                f"[{up.spec.experts}, {up.spec.n}, {up.spec.k}] and down [{down.spec.experts}, "
+                f"{down.spec.n}, {down.spec.k}] with activation {self.activation.name}"
+            )
+        self.up, self.down = up, down
+        self.first_expert, self.scales_input = first_expert, scales_input
+
+    @classmethod
+    def from_float(
+        cls,
+        up: torch.Tensor,
+        down: torch.Tensor,
+        format: str = "int4g128",
+        activation: ExpertActivation | None = None,
+        up_bias: torch.Tensor | None = None,
+        down_bias: torch.Tensor | None = None,
+        top_k: int = 1,
+        method: str = "absmax",
+        **options: Any,
+    ) -> HummingExperts:
+        """Of float weights `up` [experts, n, h] and `down` [experts, h, i], quantized in turn."""
+        if up.ndim != 3 or down.ndim != 3 or len(up) != len(down):
+            raise LayoutError(
+                "experts' weights must be [experts, n, k], but got "
+                f"{list(up.shape)} and {list(down.shape)}"
+            )
+
+        def stack(weights: torch.Tensor, bias: torch.Tensor | None) -> ExpertStack:
+            every: Iterable[QuantizedTensor] = (
+                quantize(w.detach(), format, method) for w in weights
+            )
+            return ExpertStack.of(every, bias, weights.dtype, top_k, len(weights))
+
+        return cls(stack(up, up_bias), stack(down, down_bias), activation, **options)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        top_k_index: torch.Tensor,
+        top_k_weights: torch.Tensor,
+    ) -> torch.Tensor:
+        """[m, h] of hidden_states [m, h], ids [m, top_k] and weights [m, top_k]."""
+        weights: torch.Tensor | None = top_k_weights.to(torch.float32)
+        x = hidden_states
+        m, top_k = top_k_index.shape
+        if self.scales_input:
+            x = (x[:, None].to(torch.float32) * top_k_weights[:, :, None]).to(x.dtype)
+            x, weights = x.view(m * top_k, -1), None
+        rows = Rows.indexed(top_k_index, self.first_expert, shared=not self.scales_input)
+        middle = self.activation(self.up(x, rows))
+        out = self.down(middle, rows.with_own_x())
+        return combine(out.view(m, top_k, -1), weights)
+
+    def prepare(
+        self, table: Any = None, m: int | None = None, dtype: torch.dtype | None = None
+    ) -> HummingExperts:
+        """Binds both projections to `table` and compiles their kernels."""
+        self.up.prepare(table, m, dtype)
+        self.down.prepare(table, m, dtype)
+        return self
+
+    def take_routing(self, routing: str) -> None:
+        """Is served by what was tuned for this routing, or the nearest, from now on."""
+        self.up.take_routing(routing)
+        self.down.take_routing(routing)
+
+    def extra_repr(self) -> str:
+        """What is not in the projections."""
+        return f"activation={self.activation.name}, first_expert={self.first_expert}"

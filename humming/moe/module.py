@@ -1,0 +1,107 @@
+"""HummingMoE: a whole block of a mixture of experts, router to weighted sum. How checkpoints store
+one is checkpoints.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from humming.errors import LayoutError
+from humming.linear import HummingLinear
+from humming.moe.experts import HummingExperts
+from humming.moe.router import RouterRule, route
+
+
+class HummingMoE(nn.Module):
+    """`experts(x, *route(x @ router.T + router_bias)) + shared(x)`.
+
+    router      float [experts, h], kept as it is: nobody quantizes it; of all ranks' experts
+    correction  fp32 [experts], added to scores for choosing alone; or None
+    shared      a module [.., h] -> [.., h] that every token goes through, or None; its output is
+                multiplied by sigmoid(x @ shared_gate.T) where `shared_gate` [1, h] is given
+    """
+
+    correction: torch.Tensor | None
+    router_bias: torch.Tensor | None
+    shared_gate: torch.Tensor | None
+
+    def __init__(
+        self,
+        router: torch.Tensor,
+        experts: HummingExperts,
+        rule: RouterRule,
+        correction: torch.Tensor | None = None,
+        router_bias: torch.Tensor | None = None,
+        shared: nn.Module | None = None,
+        shared_gate: torch.Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        if router.ndim != 2 or router.shape[1] != experts.up.spec.k:
+            raise LayoutError(
+                f"router must be [experts, {experts.up.spec.k}], but got {list(router.shape)}"
+            )
+        self.register_buffer("router", router.detach())
+        self.register_buffer("router_bias", None if router_bias is None else router_bias.detach())
+        self.register_buffer("correction", None if correction is None else correction.detach())
+        self.register_buffer("shared_gate", None if shared_gate is None else shared_gate.detach())
+        self.experts, self.rule, self.shared = experts, rule, shared
+
+    @classmethod
+    def from_checkpoint(cls, path: str | Path, block: str, **options: Any) -> HummingMoE:
+        """The block called `block` ("model.layers.3.mlp") of the checkpoint in the folder `path`;
+        see moe/checkpoints.py for what loads, and for `options`: device, dtype, format, tp, ep."""
+        from humming.moe.checkpoints import read_block  # it builds on this module
+
+        return read_block(path, block, **options)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """[.., h] of hidden_states [.., h]."""
+        x = hidden_states.reshape(-1, hidden_states.shape[-1])
+        ids, weights = self.choose(x)
+        out: torch.Tensor = self.experts(x, ids, weights)
+        if self.shared is not None:
+            extra = self.shared(x)
+            if self.shared_gate is not None:
+                extra = torch.sigmoid(functional.linear(x, self.shared_gate.to(x.dtype))) * extra
+            out = out + extra
+        return out.view(hidden_states.shape)
+
+    def choose(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """ids int32 [m, top_k] and weights fp32 [m, top_k] of x [m, h]."""
+        router: Any = self.router
+        kind = torch.float32 if self.correction is not None else x.dtype
+        bias = None if self.router_bias is None else self.router_bias.to(kind)
+        logits = functional.linear(x.to(kind), router.to(kind), bias)
+        return route(logits, self.rule, self.correction)
+
+    def prepare(
+        self, table: Any = None, m: int | None = None, dtype: torch.dtype | None = None
+    ) -> HummingMoE:
+        """Binds to `table` and compiles the kernels, of all m or the interval that holds `m`."""
+        self.experts.prepare(table, m, dtype)
+        for part in self.shared.modules() if self.shared is not None else ():
+            if isinstance(part, HummingLinear):
+                part.prepare(table, m, dtype)
+        return self
+
+    def extra_repr(self) -> str:
+        """How tokens are routed."""
+        rule = self.rule
+        return f"top_k={rule.top_k}, scoring={rule.scoring}, groups={rule.groups}"
+
+
+class SharedExpert(nn.Module):
+    """`down @ act(up @ x)` for every token; both are HummingLinear or nn.Linear."""
+
+    def __init__(self, up: nn.Module, down: nn.Module, activation: Any) -> None:
+        super().__init__()
+        self.up, self.down, self.activation = up, down, activation
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[m, h] of x [m, h]."""
+        out: torch.Tensor = self.down(self.activation(self.up(x)))
+        return out

@@ -1,0 +1,102 @@
+"""From router logits to each token's experts and their weights. The projection that gives the
+logits belongs to the module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from humming.errors import LayoutError
+
+SCORINGS = ("softmax", "sigmoid", "chosen_softmax", "chosen_sigmoid")
+
+
+@dataclass(frozen=True)
+class RouterRule:
+    """How a model chooses `top_k` experts of a token, and weighs them.
+
+    scoring       "softmax" or "sigmoid" over all experts; "chosen_softmax" (gpt-oss) and
+                  "chosen_sigmoid" (Llama 4) over the logits of the chosen ones
+    normalized    the chosen weights are divided by their sum
+    scale         and multiplied by this
+    groups, top_groups   experts stand in `groups` equal groups, of which `top_groups` may be chosen
+                  from (1: no groups)
+    group_score   "top2": the sum of a group's two best scores; "max": its best
+    scales_input  x is multiplied by the weight before the expert, and not its output (Llama 4)
+    """
+
+    top_k: int
+    scoring: str = "softmax"
+    normalized: bool = True
+    scale: float = 1.0
+    groups: int = 1
+    top_groups: int = 1
+    group_score: str = "top2"
+    scales_input: bool = False
+
+    def __post_init__(self) -> None:
+        if self.scoring not in SCORINGS:
+            raise LayoutError(
+                f"scoring must be one of {', '.join(SCORINGS)}, but got '{self.scoring}'"
+            )
+        if self.top_k < 1 or not 1 <= self.top_groups <= self.groups:
+            raise LayoutError(
+                "`top_k >= 1` and `1 <= top_groups <= groups` must hold, but got "
+                f"top_k={self.top_k}, top_groups={self.top_groups}, groups={self.groups}"
+            )
+
+
+def route(
+    logits: torch.Tensor, rule: RouterRule, correction: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`logits` [m, experts] -> ids int32 [m, top_k], weights fp32 [m, top_k].
+
+    `correction` fp32 [experts] is added to scores for choosing, and not to the weights. Of equal
+    scores the expert with the lower number is chosen, on every device.
+    """
+    wide = logits.to(torch.float32)
+    if rule.scoring.startswith("chosen"):
+        best, ids = _best(wide, rule.top_k)
+        chosen = best.softmax(-1) if rule.scoring == "chosen_softmax" else best.sigmoid()
+        return ids, chosen * rule.scale if rule.scale != 1.0 else chosen
+    scores = wide.softmax(-1) if rule.scoring == "softmax" else wide.sigmoid()
+    choice = scores if correction is None else scores + correction.to(torch.float32)
+    if rule.groups > 1:
+        choice = _of_best_groups(choice, rule)
+    _, ids = _best(choice, rule.top_k)
+    weights = scores.gather(1, ids.long())
+    if rule.normalized:
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+    return ids, weights * rule.scale if rule.scale != 1.0 else weights
+
+
+def _of_best_groups(choice: torch.Tensor, rule: RouterRule) -> torch.Tensor:
+    """Scores with those of the groups that are not chosen at minus infinity."""
+    m, experts = choice.shape
+    grouped = choice.view(m, rule.groups, experts // rule.groups)
+    if rule.group_score == "max":
+        of_group = grouped.amax(-1)
+    else:
+        of_group = grouped.topk(min(2, grouped.shape[-1]), dim=-1).values.sum(-1)
+    _, groups = _best(of_group, rule.top_groups)
+    kept = torch.zeros_like(of_group, dtype=torch.bool).scatter_(1, groups.long(), True)
+    return grouped.masked_fill(~kept.unsqueeze(-1), float("-inf")).view(m, experts)
+
+
+def _best(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The `count` largest of each row, the first of equal ones first: values, places int32."""
+    values, places = scores.sort(dim=-1, descending=True, stable=True)
+    return values[:, :count], places[:, :count].to(torch.int32)
+
+
+def combine(out: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
+    """[m, top_k, n] weighted by fp32 [m, top_k] (None: 1 each) -> [m, n] of the same type: summed
+    in fp32 in the order of the token's experts, rounded once, so that equal inputs give equal bits.
+    """
+    wide = out.to(torch.float32)
+    total = wide.new_zeros(wide.shape[0], wide.shape[2])
+    for place in range(out.shape[1]):
+        part = wide[:, place]
+        total = total + (part if weights is None else part * weights[:, place, None])
+    return total.to(out.dtype)
