@@ -20,6 +20,7 @@ import torch
 
 from humming.dispatch.dispatcher import Dispatch, lookup, resolve, why_unused
 from humming.dispatch.intervals import TunedTable
+from humming.dispatch.shipped import shipped_table
 from humming.errors import (
     CompileError,
     CompilerNotFoundError,
@@ -207,16 +208,22 @@ class Plan:
 
     def describe(self) -> str:
         """Where the configs come from, for `print(layer)`."""
-        tuned = [d for d in self.dispatches if d.source != "heuristic"]
+        parts = []
+        tuned = [d for d in self.dispatches if d.source in ("tuned", "nearest")]
+        if self.table is not None and tuned:
+            parts.append(f"table {self.table.id[:8]} for m in {_spans(tuned)}")
+        shipped = [d for d in self.dispatches if d.source == "shipped"]
+        if shipped:
+            parts.append(f"shipped table for m in {_spans(shipped)}")
+        if parts:
+            return "; ".join([*parts, "else heuristic"])
         if self.table is None:
             return "heuristic (no tuned table)"
-        if not tuned:
-            return f"heuristic ({why_unused(self.problem, self.identity, self.table)})"
-        spans = ", ".join(f"[{d.m_low}, {d.m_high}) {d.source} {d.tier}" for d in tuned)
-        return f"table {self.table.id[:8]} for m in {spans}; else heuristic"
+        return f"heuristic ({why_unused(self.problem, self.identity, self.table)})"
 
     def _resolve(self) -> _Bound:
-        dispatches = tuple(resolve(self.problem, self.identity, self.table, self._refused))
+        shipped = shipped_table(self.identity.device)
+        dispatches = tuple(resolve(self.problem, self.identity, self.table, self._refused, shipped))
         return _Bound(tuple(d.m_low for d in dispatches), dispatches, [None] * len(dispatches), {})
 
     def _call_of(self, bound: _Bound, m: int) -> tuple[int, Kernel, int]:
@@ -278,6 +285,10 @@ class Plan:
             RuntimeWarning,
             stacklevel=3,
         )
+
+
+def _spans(dispatches: list[Dispatch]) -> str:
+    return ", ".join(f"[{d.m_low}, {d.m_high}) {d.source} {d.tier}" for d in dispatches)
 
 
 def scratch_on_stream(x: torch.Tensor, nbytes: int) -> torch.Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from humming.dispatch.dispatcher import resolve
+from humming.dispatch.shipped import shipped_table
 from humming.dispatch.sources import load_table
 from humming.errors import CompileError, LegalityError, UsageError
 from humming.jit.cache import compiled
@@ -51,7 +52,7 @@ def warm(
     for group in workload.problems:
         problem = _problem(group, workload, device)
         try:
-            dispatches = resolve(problem, identity, table)
+            dispatches = resolve(problem, identity, table, shipped=shipped_table(device))
         except LegalityError as error:
             unservable.append(str(error))
             continue

@@ -1,11 +1,13 @@
 """One layer's tuned entries and heuristics as a gap-free list of dispatches, and its look-up by m.
 
 Pure: no files, no compiling, no torch. A tuned interval serves where it was proved; around it the
-nearest legal tuned one serves within REACH; the heuristic serves the rest.
+nearest legal tuned one serves within REACH; then, in the same way, what the package itself ships;
+the heuristic serves the rest.
 """
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +23,7 @@ from humming.spec.identity import RULES, TIERS, Identity, Tier, differences, tie
 from humming.spec.legality import Violation, config_violations, problem_violations
 from humming.spec.problem import M_END, Problem
 
-Source = Literal["tuned", "nearest", "heuristic"]
+Source = Literal["tuned", "nearest", "shipped", "heuristic"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Dispatch:
     """`config` serves every m of [m_low, m_high).
 
     source  "tuned": proved for this interval. "nearest": proved for a neighbouring interval, or for
-            the same layer with or without a bias. "heuristic": not measured here.
+            the same layer with or without a bias. "shipped": of the package's own table for this
+            device. "heuristic": not measured here.
     tier    how well the record's identity fits this machine; None for the heuristic.
     record  the winner's id in the store; None for the heuristic.
     """
@@ -58,18 +61,24 @@ def resolve(
     here: Identity,
     table: TunedTable | None,
     refused: frozenset[KernelConfig] = frozenset(),
+    shipped: TunedTable | None = None,
 ) -> list[Dispatch]:
     """Dispatches of `problem` (its m does not count) on the machine `here`.
 
     Sorted, disjoint, without a gap over [0, 2**31), each config legal there, whatever its family.
+    What `table` leaves open is served by `shipped`, then by the heuristic.
     Tuned configs of `refused`, which failed when they were tried, are passed over.
     Raises LegalityError where no family can serve the problem on this device at all, TableError
     where `table` knows the layer in another layout only.
     """
     _check_servable(problem, here)
     entries = _matching(problem, here, table.entries if table else ())
+    ours = _matching(problem, here, shipped.entries if shipped else (), other_layouts=True)
     taken: list[Dispatch] = []
-    for claim in _claims(problem, here, entries, refused):
+    for claim in itertools.chain(
+        _claims(problem, here, entries, refused),
+        (replace(claim, source="shipped") for claim in _claims(problem, here, ours, refused)),
+    ):
         taken += [_tuned(claim, low, high) for low, high in _free(taken, claim.low, claim.high)]
         taken.sort(key=lambda dispatch: dispatch.m_low)
     for low, high, config in heuristic_intervals(problem, here.device):
@@ -123,12 +132,16 @@ def _strangeness(broken: Sequence[Violation]) -> tuple[bool, bool, int]:
 
 
 def _matching(
-    problem: Problem, here: Identity, entries: Iterable[TableEntry]
+    problem: Problem,
+    here: Identity,
+    entries: Iterable[TableEntry],
+    other_layouts: bool = False,
 ) -> list[tuple[Source, Tier, TableEntry]]:
     """Entries of this layer that may be served here, the best first.
 
     A record with or without a bias serves the other too, after any exact one: adding a bias costs
-    every config the same.
+    every config the same. A table that knows the layer in another layout only is refused, unless
+    `other_layouts` lets it pass.
     """
     layer = _without_bias(problem)
     found: list[tuple[Source, Tier, TableEntry]] = []
@@ -143,7 +156,7 @@ def _matching(
             found.append(("tuned" if same else "nearest", fit, entry))
         elif replace(candidate, layout=layer.layout) == layer:
             other_layout = candidate.layout
-    if other_layout and not found:
+    if other_layout and not found and not other_layouts:
         raise TableError(
             f"a table must be of the layer's layout '{layer.layout}', but got '{other_layout}' for "
             f"{layer.format} n={layer.n} k={layer.k}; tune again or repack the layer"

@@ -177,3 +177,35 @@ def test_what_no_family_runs_is_refused():
         resolve(replace(PROBLEM, format="int4-fp8e4m3"), HERE, None)
     with pytest.raises(LegalityError, match="m=-1"):
         lookup(resolve(PROBLEM, HERE, None), -1)
+
+
+def test_a_shipped_table_serves_between_the_users_and_the_heuristic():
+    mine, theirs = table(entry(anchors=((16, LEGAL),))), table(entry(anchors=((1, OTHER),)))
+    (default,) = {d.config for d in resolve(PROBLEM, HERE, None) if d.m_low <= 100 < d.m_high}
+    found = resolve(PROBLEM, HERE, mine, shipped=theirs)
+    assert [(lookup(found, m).config, lookup(found, m).source) for m in (1, 4, 100)] == [
+        (OTHER, "shipped"),
+        (LEGAL, "tuned"),
+        (default, "heuristic"),
+    ]
+
+
+def test_a_shipped_table_of_other_kernels_layouts_or_failing_configs_is_passed_over():
+    kernels = table(entry(replace(HERE, source_hash="cd" * 16)))
+    layout = table(entry(problem=replace(PROBLEM, layout="cuda_n16k64")))
+    for shipped in (kernels, layout):
+        assert resolve(PROBLEM, HERE, None, shipped=shipped) == resolve(PROBLEM, HERE, None)
+    refused = frozenset({LEGAL})
+    without = resolve(PROBLEM, HERE, None, refused, table(entry()))
+    assert without == resolve(PROBLEM, HERE, None)
+
+
+@given(TABLES, TABLES)
+def test_what_the_user_tuned_never_depends_on_what_is_shipped(mine, theirs):
+    def own(dispatches):
+        return [d for d in dispatches if d.source in ("tuned", "nearest")]
+
+    with_shipped = resolve(PROBLEM, HERE, mine, shipped=theirs)
+    assert own(with_shipped) == own(resolve(PROBLEM, HERE, mine))
+    assert [d.m_low for d in with_shipped] == [0, *(d.m_high for d in with_shipped[:-1])]
+    assert with_shipped[-1].m_high == M_END
