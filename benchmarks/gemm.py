@@ -1,5 +1,5 @@
-"""`python -m benchmarks.gemm`: our served int4g128 layer on a GPU against torch's bf16 linear and
-humming-kernels.
+"""`python -m benchmarks.gemm`: our served layer on a GPU, by default int4g128, against torch's bf16
+linear and humming-kernels.
 
 The layers are tuned first, by our own tuner from an empty database, never by hand; then they are
 called as a user calls them. The sides alternate in rounds on one GPU, each as a CUDA graph that
@@ -20,9 +20,10 @@ from typing import Any
 
 import torch
 
+from benchmarks.gemm_formats import compared
 from benchmarks.gemm_models import M_VALUES, SHAPES, TunedShapes, compile_ahead, tune_shapes
 from benchmarks.gemm_peer import PeerProcess, Warming
-from benchmarks.gemm_sides import FORMAT, Sides, make_sides, rows_of_x
+from benchmarks.gemm_sides import Sides, make_sides, rows_of_x
 from benchmarks.provenance import provenance
 from humming.dispatch.heuristics import heuristic
 from humming.dispatch.tables import Interval, TableEntry, TunedTable
@@ -37,6 +38,7 @@ from tuner.budget import parse_duration
 from tuner.promote import paired_ratio
 
 ROUNDS, REPLAYS = 5, 3
+_FORMAT = "int4g128"
 _WARMING_SECONDS = 45.0
 """How long the peer's compilers are waited for after ours; the rest is compiled when it is met."""
 
@@ -51,9 +53,11 @@ def run(
     device: Device,
     seconds: float,
     peer: Path | None,
+    formats: Sequence[str],
+    database: str | None,
 ) -> Iterator[dict[str, Any]]:
     """The whole comparison as plain JSON, after each shape anew; `seconds` is the tuning budget of
-    all points."""
+    all points, `database` the URL that keeps their evidence, by default none."""
     started, clock = provenance(device), time.monotonic()
     took: dict[str, float] = {}
 
@@ -61,22 +65,24 @@ def run(
         took[stage] = time.monotonic() - clock - sum(took.values())
         print(f"{stage}: {took[stage]:.1f} s", file=sys.stderr, flush=True)
 
-    warming = None if peer is None else Warming(peer, shapes, m_values)
-    compile_ahead(shapes, m_values, device)
+    warming = None if peer is None else Warming(peer, shapes, m_values, formats)
+    compile_ahead(shapes, m_values, device, formats)
     done("compiling_ahead")
     if warming is not None:
         warming.finish(_WARMING_SECONDS)
     done("warming_the_peer")
     with tempfile.TemporaryDirectory(prefix="humming-benchmark-") as folder:
-        tuned = tune_shapes(shapes, m_values, device, seconds, Path(folder))
+        url = database or f"sqlite:///{folder}/tuning.db"
+        tuned = tune_shapes(shapes, m_values, device, seconds, Path(folder), formats, url)
     done("tuning")
     rows: list[dict[str, Any]] = []
-    for row in measured(shapes, m_values, tuned.table, device, peer):
+    points = [(format, n, k) for format in formats for n, k in shapes]
+    for row in measured(points, m_values, tuned.table, device, peer):
         rows.append(row | _proof(tuned, row, device))
         if len(rows) % len(m_values) == 0:
             yield {
                 "benchmark": "gemm",
-                "format": FORMAT,
+                "format": ",".join(formats),
                 "rounds": ROUNDS,
                 "replays": REPLAYS,
                 "seconds": {**took, "all": time.monotonic() - clock},
@@ -86,23 +92,24 @@ def run(
 
 
 def measured(
-    shapes: Sequence[tuple[int, int]],
+    weights: Sequence[tuple[str, int, int]],
     m_values: Sequence[int],
     table: TunedTable,
     device: Device,
     peer: Path | None,
 ) -> Iterator[dict[str, Any]]:
-    """Times, ratios and errors of every shape and m."""
+    """Times, ratios and errors of every weight (format, n, k) and m."""
     theirs = None if peer is None else PeerProcess(peer)
     try:
-        for n, k in shapes:
-            sides = make_sides(n, k, device.cache_bytes, seed=n + k)
+        for format, n, k in weights:
+            sides = make_sides(format, n, k, device.cache_bytes, seed=n + k)
             limit = sides.read_limit_us(device)
             if theirs is not None:
-                theirs.open(n, k)
+                theirs.open(n, k, format)
             for m in m_values:
                 row = _row(sides, rows_of_x(m, k, m), table, theirs)
-                yield {"n": n, "k": k, "m": m, **row, "read_limit_us": limit}
+                point = {"format": format, "n": n, "k": k, "m": m}
+                yield {**point, **row, "read_limit_us": limit}
             del sides
             torch.cuda.empty_cache()
     finally:
@@ -140,9 +147,9 @@ def _rounds(samples: Sequence[Callable[[int], float]]) -> dict[str, Any]:
 def _proof(tuned: TunedShapes, row: dict[str, Any], device: Device) -> dict[str, Any]:
     """What the tuner wrote down about a row's winner; where it came to none the heuristic serves,
     and there is no record."""
-    n, k, m = row["n"], row["k"], row["m"]
-    winner = tuned.winners.get((n, k, m))
-    problem = Problem(FORMAT, n, k, m, layout=layout_for(device, FORMAT))
+    format, n, k, m = row["format"], row["n"], row["k"], row["m"]
+    winner = tuned.winners.get((format, n, k, m))
+    problem = Problem(format, n, k, m, layout=layout_for(device, format))
     config = winner.config if winner else heuristic(problem, device)
     return {
         "family": config.family,
@@ -154,7 +161,8 @@ def _proof(tuned: TunedShapes, row: dict[str, Any], device: Device) -> dict[str,
 
 
 def check(report: dict[str, Any], wanted: set[str], device: Device, peer: Path | None) -> int:
-    """Measures the rows named `wanted` ("8192x8192:256"; none = all) with the configs of `report`.
+    """Measures the rows named `wanted` ("8192x8192:256", of other formats than int4g128
+    "mxfp4:8192x8192:64"; none = all) with the configs of `report`.
 
     Prints each beside what the file says; returns how many do not reproduce.
     """
@@ -164,7 +172,8 @@ def check(report: dict[str, Any], wanted: set[str], device: Device, peer: Path |
         raise HummingError(f"the file has no row {', '.join(sorted(unknown))}; see its n, k and m")
     table, wrong = _table_of(rows, device), 0
     for row in rows:
-        (now,) = measured([(row["n"], row["k"])], [row["m"]], table, device, peer)
+        weight = (row["format"], row["n"], row["k"])
+        (now,) = measured([weight], [row["m"]], table, device, peer)
         drift = (now["us"] / now["torch_bf16_us"]) / (row["us"] / row["torch_bf16_us"]) - 1
         same = abs(drift) <= TOLERANCE and now["rel_error"] <= 1.1 * now["torch_rel_error"]
         wrong += not same
@@ -176,15 +185,16 @@ def check(report: dict[str, Any], wanted: set[str], device: Device, peer: Path |
 
 
 def _name(row: dict[str, Any]) -> str:
-    return f"{row['n']}x{row['k']}:{row['m']}"
+    name = f"{row['n']}x{row['k']}:{row['m']}"
+    return name if row["format"] == _FORMAT else f"{row['format']}:{name}"
 
 
 def _table_of(rows: Sequence[dict[str, Any]], device: Device) -> TunedTable:
     """A table by which each row's config serves its own m alone."""
     entries = []
-    for n, k in sorted({(row["n"], row["k"]) for row in rows}):
-        problem = Problem(FORMAT, n, k, 0, layout=CUDA_LAYOUT)
-        of_shape = sorted((r for r in rows if (r["n"], r["k"]) == (n, k)), key=lambda r: r["m"])
+    for weight in sorted({_weight(row) for row in rows}):
+        problem = Problem(*weight, 0, layout=CUDA_LAYOUT)
+        of_shape = sorted((r for r in rows if _weight(r) == weight), key=lambda r: r["m"])
         intervals = tuple(
             Interval(
                 r["m"],
@@ -201,12 +211,18 @@ def _table_of(rows: Sequence[dict[str, Any]], device: Device) -> TunedTable:
     return TunedTable("check", tuple(entries))
 
 
+def _weight(row: dict[str, Any]) -> tuple[str, int, int]:
+    return row["format"], row["n"], row["k"]
+
+
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gemm", description=__doc__)
     parser.add_argument("--shapes", default=",".join(f"{n}x{k}" for n, k in SHAPES))
     parser.add_argument("--m", default=",".join(map(str, M_VALUES)), help="token counts")
+    parser.add_argument("--format", default=_FORMAT, help="weight formats, by commas")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--db", help="database that keeps the evidence; by default none does")
     parser.add_argument("--budget", default="10m", help="tuning time of all points together")
     parser.add_argument("--peer", type=Path, help="folder in which humming-kernels is installed")
     parser.add_argument("--out", type=Path, help="file for the JSON; else it is printed")
@@ -216,6 +232,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     try:
         found.shapes = [_shape(text) for text in found.shapes.split(",")]
         found.m_values = tuple(int(text) for text in found.m.split(","))
+        found.formats = found.format.split(",")
+        for format in found.formats:
+            compared(format)
         found.seconds = parse_duration(found.budget)
     except (ValueError, HummingError) as error:
         parser.error(str(error))
@@ -244,7 +263,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report = json.loads(found.check.read_text("utf-8"))
             return int(check(report, found.rows, device, found.peer) > 0)
         text = ""
-        for report in run(found.shapes, found.m_values, device, found.seconds, found.peer):
+        asked = (found.shapes, found.m_values, device, found.seconds, found.peer)
+        for report in run(*asked, found.formats, found.db):
             text = json.dumps(report, indent=1) + "\n"
             if found.out is not None:
                 found.out.parent.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.gemm_formats import compared
 from humming.dispatch.tables import TunedTable, current_table
 from humming.errors import CompileError, HummingError
 from humming.jit.cache import compiled
@@ -33,6 +34,8 @@ from tuner.store.store import Store
 from tuner.tasks import Task
 
 Shape = tuple[int, int]
+Point = tuple[str, int, int, int]
+"""Format, n, k and m."""
 
 SHAPES: tuple[Shape, ...] = (
     (8192, 8192),
@@ -50,10 +53,11 @@ M_VALUES = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 @dataclass(frozen=True)
 class TunedShapes:
-    """The table that serves, and the winner of each (n, k, m); the heuristic serves the others."""
+    """The table that serves, and the winner of each (format, n, k, m); the heuristic serves the
+    others."""
 
     table: TunedTable
-    winners: dict[tuple[int, int, int], Winner]
+    winners: dict[Point, Winner]
 
 
 def tune_shapes(
@@ -62,43 +66,49 @@ def tune_shapes(
     device: Device,
     seconds: float,
     folder: Path,
+    formats: Sequence[str],
+    url: str,
 ) -> TunedShapes:
-    """Tunes a bf16 layer of each shape for each m, `seconds` in all, into a database in `folder`.
+    """Tunes a bf16 layer of each format and shape for each m, `seconds` in all, into the database
+    `url`; `folder` is for the models.
 
     Raises HummingError where nothing could be proved at all.
     """
-    url = f"sqlite:///{folder}/tuning.db"
-    parts = _models(shapes)
+    parts = [part for format in formats for part in _models(shapes, format)]
     for done, (config, _) in enumerate(parts):
         (folder / str(done)).mkdir()
         (folder / str(done) / "config.json").write_text(json.dumps(config), "utf-8")
+    tables = tables_dir(url)
     with open_store(url) as store:
-        found = _tune_all(parts, m_values, device, Budget(seconds), store, folder)
-        left = len(shapes) * len(m_values) - len(found)
+        found = _tune_all(parts, m_values, device, Budget(seconds), store, folder, tables)
+        points = {(f, n, k, m) for f in formats for n, k in shapes for m in m_values}
+        left = len(points - set(found))
         if left:  # large problems took longer than their share
             late = Budget(_LATE_SECONDS * left)
-            found = _tune_all(parts, m_values, device, late, store, folder)
-    table = current_table(tables_dir(url))
+            found = _tune_all(parts, m_values, device, late, store, folder, tables)
+    table = current_table(tables)
     if table is None:
         raise HummingError("nothing was proved for any point; raise --budget")
     return TunedShapes(table, found)
 
 
-def compile_ahead(shapes: Sequence[Shape], m_values: tuple[int, ...], device: Device) -> int:
+def compile_ahead(
+    shapes: Sequence[Shape], m_values: tuple[int, ...], device: Device, formats: Sequence[str]
+) -> int:
     """Compiles what the tuner will try first for each point, on all cores at once; how many.
 
     The tuner finds it in the kernel cache: its results are the same, it only waits less.
     """
-    wanted: dict[KernelConfig, Problem] = {}
+    wanted: dict[tuple[KernelConfig, str], Problem] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for config, _ in _models(shapes):
+        for config, _ in (part for format in formats for part in _models(shapes, format)):
             model = Path(folder) / "config.json"
             model.write_text(json.dumps(config), "utf-8")
             for task in plan(Job(model, device, m_values))[1]:
                 for first in _first_tried(task):
-                    wanted[first] = task.problem
+                    wanted[first, task.problem.format] = task.problem
     with ThreadPoolExecutor(cores()) as pool:
-        list(pool.map(lambda config: _compiled(config, wanted[config], device), wanted))
+        list(pool.map(lambda key: _compiled(key[0], wanted[key], device), wanted))
     return len(wanted)
 
 
@@ -128,43 +138,44 @@ def _tune_all(
     budget: Budget,
     store: Store,
     folder: Path,
-) -> dict[tuple[int, int, int], Winner]:
+    tables: Path,
+) -> dict[Point, Winner]:
     """Tunes what is not settled yet of each model, and returns all winners."""
     watch = Watch(Console(file=sys.stderr))
     for done, (_, held) in enumerate(parts):
         left = sum(len(shapes) for _, shapes in parts[done:])
         job = Job(folder / str(done) / "config.json", device, m_values)
         share = budget.share(len(held), left)
-        tuned = tune(job, store, tables_dir(f"sqlite:///{folder}/tuning.db"), share, watch)
-    return {(w.problem.n, w.problem.k, w.problem.m): w for w in store.winners(tuned.identity)}
+        tuned = tune(job, store, tables, share, watch)
+    winners = [(w.problem, w) for w in store.winners(tuned.identity)]
+    return {(p.format, p.n, p.k, p.m): winner for p, winner in winners}
 
 
-def _models(shapes: Sequence[Shape]) -> list[tuple[dict[str, Any], list[Shape]]]:
+def _models(shapes: Sequence[Shape], format: str) -> list[tuple[dict[str, Any], list[Shape]]]:
     """Configs of models, and the shapes of the layers that each quantizes: a few models for the
     benchmark's own shapes, as each costs the start of a process, and one for any other."""
     parts = []
     left = list(shapes)
     for config, held in (
-        (_llama(4096, 14336, (32, 8, 128), "qkv", "gate_up", "down"), SHAPES[1:4]),
-        (_llama(8192, 1024, (64, 8, 128), "o", "down"), (SHAPES[0], SHAPES[4])),
+        (_llama(format, 4096, 14336, (32, 8, 128), "qkv", "gate_up", "down"), SHAPES[1:4]),
+        (_llama(format, 8192, 1024, (64, 8, 128), "o", "down"), (SHAPES[0], SHAPES[4])),
     ):
         if set(held) <= set(left):
             left = [shape for shape in left if shape not in held]
             parts.append((config, list(held)))
-    return parts + [(_llama(n, 128, (1, 1, k), "o"), [(n, k)]) for n, k in left]
+    return parts + [(_llama(format, n, 128, (1, 1, k), "o"), [(n, k)]) for n, k in left]
 
 
 def _llama(
-    hidden: int, intermediate: int, heads: tuple[int, int, int], *layers: str
+    format: str, hidden: int, intermediate: int, heads: tuple[int, int, int], *layers: str
 ) -> dict[str, Any]:
     """A bf16 Llama of which only these layers are quantized; `heads` are those of q, those of k and
     v, and their size."""
     names = {"qkv": "[qkv]_proj", "o": "o_proj", "gate_up": "(gate|up)_proj", "down": "down_proj"}
-    weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group"}
     scheme = {
         "targets": [f"re:.*{names[layer]}" for layer in layers],
         "format": "pack-quantized",
-        "weights": {**weights, "group_size": 128, "dynamic": False},
+        "weights": {**compared(format).weights, "dynamic": False},
     }
     return {
         "architectures": ["LlamaForCausalLM"],

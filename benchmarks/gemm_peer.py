@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gemm_formats import compared
 from humming.errors import HummingError
 
 _SERVER = Path(__file__).with_name("peer_server.py")
@@ -33,9 +34,9 @@ class PeerProcess:
             text=True,
         )
 
-    def open(self, n: int, k: int) -> None:
-        """Makes the layers of one shape."""
-        self._ask({"open": [n, k]})
+    def open(self, n: int, k: int, format: str) -> None:
+        """Makes the layers of one shape and format."""
+        self._ask({"open": [n, k], "weight": compared(format).peer})
 
     def prepare(self, m: int) -> None:
         """Makes the graph of one m."""
@@ -45,9 +46,10 @@ class PeerProcess:
         """Median microseconds per call over replays of the graph."""
         return float(self._ask({"sample": replays})["us"])
 
-    def start_warming(self, points: Sequence[tuple[int, int, int]]) -> None:
+    def start_warming(self, points: Sequence[tuple[int, int, int]], format: str) -> None:
         """Asks for kernels of (n, k, m) to be compiled; `wait` says when they are."""
-        self._send({"warm": [list(point) for point in points]})
+        warm = [list(point) for point in points]
+        self._send({"warm": warm, "weight": compared(format).peer})
 
     def wait(self, seconds: float) -> bool:
         """Whether an answer came in time."""
@@ -90,11 +92,18 @@ class Warming:
     do something else."""
 
     def __init__(
-        self, folder: Path, shapes: Sequence[tuple[int, int]], m_values: Sequence[int]
+        self,
+        folder: Path,
+        shapes: Sequence[tuple[int, int]],
+        m_values: Sequence[int],
+        formats: Sequence[str],
     ) -> None:
-        self._peers = [PeerProcess(folder) for _ in shapes]
-        for peer, (n, k) in zip(self._peers, shapes, strict=True):
-            peer.start_warming([(n, k, m) for m in m_values])
+        self._peers = []
+        for format in formats:
+            for n, k in shapes:
+                peer = PeerProcess(folder)
+                peer.start_warming([(n, k, m) for m in m_values], format)
+                self._peers.append(peer)
 
     def finish(self, seconds: float) -> None:
         """Waits for all, `seconds` at the most; what is missing then is compiled when it is met."""

@@ -21,7 +21,6 @@ from humming.spec.device import Device
 from tuner.measure import rotation
 from tuner.measure_cuda import cuda_sample
 
-FORMAT = "int4g128"
 _ROWS_CHECKED = 256
 _PROBE_THREADS, _PROBE_WAVES = 512, (1, 2, 4)
 
@@ -78,11 +77,11 @@ class Sides:
         return _error(self.layers[0](x)[rows], exact), _error(theirs[rows], exact)
 
 
-def make_sides(n: int, k: int, cache_bytes: int, seed: int) -> Sides:
-    """One random weight [n, k] on the current GPU, as often as keeps its cache cold."""
+def make_sides(format: str, n: int, k: int, cache_bytes: int, seed: int) -> Sides:
+    """One random weight [n, k] of `format` on the current GPU, as often as keeps its cache cold."""
     draw = torch.Generator("cuda").manual_seed(seed)
     weight = torch.randn(n, k, device="cuda", generator=draw).to(torch.bfloat16)
-    q = quantize(weight, FORMAT)
+    q = quantize(weight, format)
     first = humming.HummingLinear.from_quantized(q)
     first = first.to("cuda")
     size = first.packed_codes.nbytes + first.packed_scales.nbytes

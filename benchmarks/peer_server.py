@@ -3,8 +3,8 @@ requests as JSON lines and answers each with one. Nothing of ours may be importe
 
     PYTHONPATH=<folder of humming-kernels> python benchmarks/peer_server.py
 
-{"open": [n, k]} makes layers, {"m": m} a graph, {"sample": replays} a time, and
-{"warm": [[n, k, m], ..]} compiles what later calls will need.
+{"open": [n, k], "weight": {..}} makes layers, {"m": m} a graph, {"sample": replays} a time, and
+{"warm": [[n, k, m], ..], "weight": {..}} compiles what later calls will need.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ COLD_BYTES, NODES = 256 * 2**20, 64
 class Peer:
     """The layers of one shape, and the graph of one m. It is tuned by its own heuristics."""
 
-    def __init__(self, n: int, k: int) -> None:
+    def __init__(self, n: int, k: int, weight: dict[str, Any]) -> None:
         layer: Any = (
             importlib.import_module("humming.layer")
             .HummingLayer(
                 shape_n=n,
                 shape_k=k,
-                weight_config={"dtype": "int4", "group_size": 128},
+                weight_config=weight,
                 input_config=None,
                 torch_dtype=torch.bfloat16,
             )
@@ -94,12 +94,12 @@ def main() -> None:
         if "warm" in request:
             for n, k, m in request["warm"]:
                 if peer is None:  # all are of one shape
-                    peer = Peer(n, k)
+                    peer = Peer(n, k, request["weight"])
                 peer.call(m)
         elif "open" in request:
             peer = None
             torch.cuda.empty_cache()
-            peer = Peer(*request["open"])
+            peer = Peer(*request["open"], request["weight"])
         elif peer is not None and "m" in request:
             peer.prepare(request["m"])
         elif peer is not None:

@@ -74,13 +74,14 @@ def _choices(problem: Problem, device: Device) -> Iterator[WgmmaConfig]:
             warpgroups=warpgroups,
             tiles_n=tiles_n,
             cluster_n=1,
+            split_k=1,
             num_stages=3,
             raster_group_m=max(8, _RASTER_ROWS // block_m),
             blocks_per_sm=blocks_per_sm,
             stream_k=0,
             dependent_launch=1,
         )
-        deep = _deepest(config, device)
+        deep = _deepest(config, problem, device)
         if deep:
             yield deep
             yield replace(deep, stream_k=1)
@@ -98,7 +99,8 @@ def _cost(config: WgmmaConfig, problem: Problem, device: Device) -> float:
     rows, together = wgmma_block_rows(config), config.blocks_per_sm if dealt.clusters > sms else 1
     multiply = rows // 16 * together * (_STEP + _STEP_ROW * config.block_m) + _STAGE
     chain = _CHAIN + _CHAIN_TILE * config.tiles_n
-    read = (config.block_m * _STAGE_K * 2 + rows * _STAGE_K // 2) * together / _READ
+    bits = problem.quant.weight.dtype.bits
+    read = (config.block_m * _STAGE_K * 2 + rows * _STAGE_K * bits // 8) * together / _READ
     stage = float((multiply**6 + chain**6 + read**6) ** (1 / 6))
 
     outputs = config.block_m * rows * together / 8192
@@ -109,11 +111,11 @@ def _cost(config: WgmmaConfig, problem: Problem, device: Device) -> float:
     return cost
 
 
-def _deepest(config: WgmmaConfig, device: Device) -> WgmmaConfig | None:
+def _deepest(config: WgmmaConfig, problem: Problem, device: Device) -> WgmmaConfig | None:
     """`config` with as many stages as its blocks find room for."""
     for stages in range(_MOST_STAGES, 2, -1):
         deep = replace(config, num_stages=stages)
-        smem = wgmma_smem_bytes(deep)
+        smem = wgmma_smem_bytes(deep, problem)
         if smem <= smem_per_block(device) and blocks_fit(
             device, deep.blocks_per_sm, wgmma_threads(deep), smem
         ):

@@ -128,6 +128,7 @@ class WgmmaConfig:
     warpgroups   warpgroups of a block that multiply; one more brings what they read
     tiles_n      tiles of 64 rows of w that each of them has
     cluster_n    blocks along n that bring x for each other
+    split_k      blocks of a cluster that share an output tile's k (1 = off)
     num_stages   shared memory stages of 64 columns of x and w in flight
     raster_group_m    output tiles along m that neighbours of a wave go through before the next n
     blocks_per_sm     blocks for which registers are to be found on one multiprocessor
@@ -140,6 +141,7 @@ class WgmmaConfig:
     warpgroups: int
     tiles_n: int
     cluster_n: int
+    split_k: int
     num_stages: int
     raster_group_m: int
     blocks_per_sm: int
@@ -150,6 +152,7 @@ class WgmmaConfig:
         text = f"wgmma {self.block_m}x{self.warpgroups}x{64 * self.tiles_n} d{self.num_stages}"
         for mark, value, off in (
             ("c", self.cluster_n, 1),
+            ("k/", self.split_k, 1),
             ("r", self.raster_group_m, 8),
             ("b", self.blocks_per_sm, 1),
             ("stream", self.stream_k, 0),

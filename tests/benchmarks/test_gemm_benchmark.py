@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import gemm_readme
 from benchmarks.gemm import SIDES, _rounds, _table_of, main, parse_arguments
+from benchmarks.gemm_formats import COMPARED
 from benchmarks.gemm_models import M_VALUES, SHAPES, _models
 from benchmarks.gemm_peer import PeerProcess
 from humming.errors import HummingError
@@ -26,13 +27,21 @@ GPU = Device("cuda", "a GPU", "sm90", 50 << 20, compute_capability=(9, 0))
 @pytest.mark.parametrize("shapes", [SHAPES, SHAPES[:1], ((640, 512), *SHAPES[1:4])])
 def test_models_quantize_exactly_the_shapes(tmp_path, shapes):
     found = []
-    for config, held in _models(shapes):
+    for config, held in _models(shapes, "int4g128"):
         path = tmp_path / "config.json"
         path.write_text(json.dumps(config), "utf-8")
         problems = {(p.n, p.k) for p in read_workload(path, 1, None).problems}
         assert problems == set(held)
         found += held
     assert sorted(found) == sorted(shapes)
+
+
+@pytest.mark.parametrize("format", COMPARED)
+def test_models_are_of_the_format(tmp_path, format):
+    path = tmp_path / "config.json"
+    ((config, _),) = _models([(640, 512)], format)
+    path.write_text(json.dumps(config), "utf-8")
+    assert {p.format for p in read_workload(path, 1, None).problems} == {format}
 
 
 def test_sides_take_turns_and_ratios_say_how_often_ours_fits():
@@ -56,7 +65,15 @@ def test_sides_take_turns_and_ratios_say_how_often_ours_fits():
 def test_a_table_for_checking_serves_each_m_by_its_own_config():
     config = config_to_dict(DequantizeConfig(8, 2, 0))
     rows = [
-        {"n": n, "k": k, "m": m, "us": 3.0, "record_id": "r", "config": config}
+        {
+            "format": "int4g128",
+            "n": n,
+            "k": k,
+            "m": m,
+            "us": 3.0,
+            "record_id": "r",
+            "config": config,
+        }
         for (n, k), m in itertools.product(SHAPES[:2], reversed(M_VALUES))
     ]
     table = _table_of(rows, GPU)
@@ -66,7 +83,9 @@ def test_a_table_for_checking_serves_each_m_by_its_own_config():
         assert all(i.m_high == i.m + 1 for i in entry.intervals)
 
 
-@pytest.mark.parametrize("arguments", [["--m", "0"], ["--shapes", "8"], ["--budget", "soon"]])
+@pytest.mark.parametrize(
+    "arguments", [["--m", "0"], ["--shapes", "8"], ["--budget", "soon"], ["--format", "int9"]]
+)
 def test_unusable_arguments_are_refused(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         parse_arguments(arguments)
@@ -82,7 +101,7 @@ def test_a_cpu_is_refused_in_one_sentence(capsys):
 def test_a_lost_peer_is_said(tmp_path):
     peer = PeerProcess(tmp_path)  # no humming-kernels there
     with pytest.raises(HummingError, match="peer process has ended"):
-        peer.open(64, 128)
+        peer.open(64, 128, "int4g128")
     peer.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from cuda_cases import problem
 from humming.jit.compiler import find_compiler
 from humming.jit.cuda.source import INCLUDE_DIR
 from humming.jit.cuda.weight_constants import CXX_TYPES, weight_constants
+from humming.jit.load import TORCH_DTYPES
 from humming.quantize import layout_cuda
 from humming.quantize.values import decode
 from humming.spec.dtypes import DType
@@ -29,12 +31,16 @@ KINDS = {
     "raw": "u32 a[4]; C::raw(a, w, s);",
     "lifted": "u32 a[4]; C::lifted(a, w, s);",
     "wide": "float2 v[4]; C::wide(v, w, s);",
+    "scaled": "W of; of.set({scales}, {zeros}, 0); u32 a[4]; of.fragment(a, w, s);",
 }
 """Ways to a step's registers, or to fp32 pairs."""
+SCALES, ZEROS = (1.0, 0.5), (3.0, 1.0)
+"""Of rows g and g + 8."""
 
 LOOP = """
 extern "C" void {name}(const u32* in, float* out) {{
   using C = {codes};
+  {weights}
   for (int lane = 0; lane < 32; ++lane) {{
     u32 w[C::bits];
     for (int j = 0; j < C::bits; ++j) w[j] = in[lane * C::bits + j];
@@ -58,6 +64,7 @@ def _ways() -> list[Way]:
             fits = activation == "bf16" or stored.exponent_bits <= 5
             raw = stored.is_integer and (activation == "fp16" or stored.bits < 8)
             kinds = {"fragment": fits, "raw": raw, "lifted": fits and not stored.is_integer}
+            kinds["scaled"] = fits
             found += [(name, activation, kind) for kind, asked in kinds.items() if asked]
         found.append((name, "bf16", "wide"))
     return found
@@ -76,18 +83,36 @@ def _store(kind: str, activation: str) -> str:
         low, high = f"{low} + {half(bias)}", f"{high} + {half(f'{bias} >> 16')}"
     if kind == "lifted":
         low, high = f"std::ldexp({low}, C::lift)", f"std::ldexp({high}, C::lift)"
+    if kind == "scaled":
+        low, high = f"std::ldexp({low}, W::lift)", f"std::ldexp({high}, W::lift)"
     return f"o[2 * i] = {low}; o[2 * i + 1] = {high};"
+
+
+def _weights(has: dict[str, Any], activation: str) -> str:
+    zeros = "true" if has["has_zero_points"] else "false"
+    return f"using W = ScaledWeights<{has['codes']}, {CXX_TYPES[activation]}, true, {zeros}>;"
+
+
+def _pair(values: tuple[float, float], activation: str) -> str:
+    """Two numbers as layout cuda_n16k64 packs them."""
+    halves = torch.tensor(values).to(TORCH_DTYPES[activation]).view(torch.int16).tolist()
+    return f"{halves[0] | halves[1] << 16}u"
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory) -> ctypes.CDLL:
     folder = tmp_path_factory.mktemp("codes")
-    text = '#include "humming/dequant/skinny_codes.cuh"\nusing namespace humming;\n'
+    text = '#include "humming/dequant/skinny_codes.cuh"\n'
+    text += '#include "humming/dequant/scaled_weights.cuh"\nusing namespace humming;\n'
     for number, (name, activation, kind) in enumerate(_ways()):
         has = weight_constants(problem(activation, format=name))
         codes = has["wide_codes" if kind == "wide" else "codes"]
         store = _store(kind, activation)
-        text += LOOP.format(name=f"f{number}", codes=codes, call=KINDS[kind], store=store)
+        call, weights = KINDS[kind], ""
+        if kind == "scaled":
+            weights = _weights(has, activation)
+            call = call.format(scales=_pair(SCALES, activation), zeros=_pair(ZEROS, activation))
+        text += LOOP.format(name=f"f{number}", codes=codes, call=call, store=store, weights=weights)
     (folder / "codes.cpp").write_text(text)
     shim = Path(__file__).with_name("host_ptx")
     command = [find_compiler().path, "-std=c++17", "-O0", "-w", "-shared", "-fPIC"]
@@ -141,4 +166,13 @@ def test_every_code_comes_out_exact(library, number, way):
     out = torch.full((32, 4, 4, 2), float("nan"))
     pointer = ctypes.c_void_p
     getattr(library, f"f{number}")(pointer(words.data_ptr()), pointer(out.data_ptr()))
-    assert torch.equal(out, _fragments(values))
+    assert torch.equal(out, _scaled(values, way) if way[2] == "scaled" else _fragments(values))
+
+
+def _scaled(values: torch.Tensor, way: Way) -> torch.Tensor:
+    """A tile's weights: rows g and g + 8 have a scale, and perhaps a zero point, each."""
+    weight = QuantFormat.parse(way[0]).weight
+    rows = torch.arange(16)[:, None] // 8
+    if weight.zero_point:
+        values = values + (1 << (weight.dtype.bits - 1)) - torch.tensor(ZEROS)[rows]
+    return _fragments(values * torch.tensor(SCALES)[rows])

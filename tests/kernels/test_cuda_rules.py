@@ -20,7 +20,7 @@ from humming.spec.legality import RULES, config_violations, mma_smem_bytes, skin
 ASSERTED = re.compile(r'static_assert\([^;]*?"((?:skinny|dequantize|mma|wgmma)_\w+)"\)')
 RING = replace(PLAIN, num_stages=2)
 GROUP = replace(PLAIN, num_stages=2, warpgroup=1, block_m=16)
-WGMMA = WgmmaConfig(64, 2, 1, 1, 4, 8, 1, 0, 0)
+WGMMA = WgmmaConfig(64, 2, 1, 1, 1, 4, 8, 1, 0, 0)
 MMA = MmaConfig(64, 64, 64, 2, 2, 1, 2, 1, 0, 0, 8, 1, 0)
 BROKEN: dict[str, tuple[tuple[int, int], str, KernelConfig]] = {
     "skinny_block_m_range": ((9, 0), "bf16", replace(PLAIN, block_m=40)),
@@ -67,6 +67,7 @@ BROKEN: dict[str, tuple[tuple[int, int], str, KernelConfig]] = {
     "wgmma_tiles_n_range": ((9, 0), "bf16", replace(WGMMA, tiles_n=5, block_m=16)),
     "wgmma_cluster_n": ((9, 0), "bf16", replace(WGMMA, cluster_n=8)),
     "wgmma_cluster_shares_x": ((9, 0), "bf16", replace(WGMMA, cluster_n=4, block_m=48)),
+    "wgmma_split_k": ((9, 0), "bf16", replace(WGMMA, split_k=3)),
     "wgmma_num_stages_range": ((9, 0), "bf16", replace(WGMMA, num_stages=2)),
     "wgmma_raster_group_m_range": ((9, 0), "bf16", replace(WGMMA, raster_group_m=0)),
     "wgmma_blocks_per_sm_range": ((9, 0), "bf16", replace(WGMMA, blocks_per_sm=5, block_m=16)),

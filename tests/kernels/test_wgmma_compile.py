@@ -50,8 +50,11 @@ def test_the_formula_of_shared_memory_is_the_wgmma_kernels_own():
             tiles_n=generator.randint(1, 4),
             num_stages=generator.randint(3, 12),
             blocks_per_sm=generator.randint(1, 2),
+            split_k=generator.choice((1, 2, 4)),
         )
-        values = {**vars(config), "smem_bytes": wgmma_smem_bytes(config)}
+        bits = generator.randint(1, 8)
+        asked = problem("bf16", format=f"int{bits}g128")
+        values = {**vars(config), "smem_bytes": wgmma_smem_bytes(config, asked), "code_bits": bits}
         members = " ".join(f"static constexpr int {k} = {v};" for k, v in values.items())
         text += f"struct C{number} {{ {members} }};\n"
         text += (

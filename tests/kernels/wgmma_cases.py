@@ -15,6 +15,7 @@ PLAIN_WGMMA = WgmmaConfig(
     warpgroups=2,
     tiles_n=1,
     cluster_n=1,
+    split_k=1,
     num_stages=4,
     raster_group_m=8,
     blocks_per_sm=1,
@@ -23,6 +24,7 @@ PLAIN_WGMMA = WgmmaConfig(
 )
 
 KNOBS = ("block_m", "warpgroups", "tiles_n", "cluster_n", "num_stages", "blocks_per_sm", "stream_k")
+"""Beside split_k, which SPLIT has."""
 CONFIGS = (
     (256, 2, 1, 1, 5, 1, 0),
     (256, 2, 1, 2, 5, 1, 1),
@@ -40,11 +42,23 @@ CONFIGS = (
     (160, 3, 1, 2, 6, 1, 1),
 )
 """Tiles, clusters, stages and ways to cut k of every shape of the code."""
+SPLIT = (
+    (2, (256, 2, 1, 1, 4, 1, 0)),
+    (2, (128, 2, 2, 1, 5, 1, 0)),
+    (4, (64, 4, 1, 1, 6, 1, 0)),
+    (2, (96, 3, 1, 1, 6, 1, 0)),
+    (4, (16, 2, 1, 1, 6, 2, 0)),
+)
+"""split_k, and the rest."""
 
 
 def wgmma_configs() -> list[WgmmaConfig]:
     """CONFIGS, most with a dependent launch."""
     found = [replace(PLAIN_WGMMA, **dict(zip(KNOBS, knobs, strict=True))) for knobs in CONFIGS]
+    found += [
+        replace(PLAIN_WGMMA, split_k=split_k, **dict(zip(KNOBS, knobs, strict=True)))
+        for split_k, knobs in SPLIT
+    ]
     found = [
         replace(c, dependent_launch=int(i % 4 != 3), raster_group_m=1 + i)
         for i, c in enumerate(found)

@@ -55,10 +55,14 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
         **weight_constants(problem),
     }
     picks: dict[str, Any] = {"activation": CXX_TYPES[problem.activation_dtype]}
+    experts = problem.op == "moe"
+    picks |= {"grouped": int(experts), "entry": config.family + ("_experts" if experts else "")}
+    if experts:
+        static["op"] = problem.op
     if isinstance(config, MmaConfig):
         static["smem_bytes"] = mma_smem_bytes(config, problem)
     elif isinstance(config, WgmmaConfig):
-        static["smem_bytes"] = wgmma_smem_bytes(config)
+        static["smem_bytes"] = wgmma_smem_bytes(config, problem)
     elif isinstance(config, SkinnyConfig):
         static["smem_bytes"] = skinny_smem_bytes(config, problem)
         static["x_by_element"] = int(x_by_element(problem))
@@ -68,7 +72,7 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
             "mainloop_header": "skinny_warpgroup" if config.warpgroup else "skinny_block",
             "weights_header": "weights_ring" if config.num_stages else "weights_registers",
         }
-    text = _environment().get_template(f"{config.family}.cu.j2").render(**static, **picks)
+    text = environment().get_template(f"{config.family}.cu.j2").render(**static, **picks)
     return KernelSource(
         family=config.family,
         text=text,
@@ -82,7 +86,7 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
 
 def read_probe_source() -> KernelSource:
     """The read probe that measures a GPU's memory bandwidth."""
-    text = _environment().get_template("read_probe.cu.j2").render()
+    text = environment().get_template("read_probe.cu.j2").render()
     return KernelSource(
         family="read_probe",
         text=text,
@@ -93,7 +97,8 @@ def read_probe_source() -> KernelSource:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """The templates of this folder of kernels."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(KERNELS_DIR) / "cuda"),
         undefined=jinja2.StrictUndefined,

@@ -38,7 +38,8 @@ class WgmmaKernel(CudaKernel):
     """
 
     name = "humming_wgmma"
-    _TYPES = (None, None, *(POINTER,) * 5, *(INT,) * 5, LONG)
+    takes_permutation = True
+    _TYPES = (None, None, *(POINTER,) * 7, *(INT,) * 5, LONG)
 
     def __init__(self, compiled: CompiledKernel) -> None:
         super().__init__(compiled)
@@ -74,6 +75,7 @@ class WgmmaKernel(CudaKernel):
     ) -> None:
         m, n, k, index = x.shape[0], packed.n, packed.k, function.index
         config = self._config
+        cluster = config.cluster_n * config.split_k
         dealt = wgmma_deal(config, m, n, k, self._sm_counts[index])
         partials, counters = 0, 0
         if dealt.runs:
@@ -81,6 +83,8 @@ class WgmmaKernel(CudaKernel):
             tiles = dealt.streamed * config.cluster_n
             words = zero_words(tiles * config.warpgroups, index)
             partials, counters = room.data_ptr(), words.data_ptr()
+        if packed.permutation is not None:
+            x = x.index_select(1, packed.permutation)
         x = _aligned(x)
         if bias is not None:
             bias = bias.to(torch.float32).contiguous()
@@ -88,7 +92,9 @@ class WgmmaKernel(CudaKernel):
             self._x_map(x),
             self._codes_map(packed),
             packed.scales.data_ptr(),
-            0 if bias is None else bias.data_ptr(),
+            _address(packed.zero_points),
+            _address(packed.row_scales),
+            _address(bias),
             out.data_ptr(),
             partials,
             counters,
@@ -100,11 +106,11 @@ class WgmmaKernel(CudaKernel):
             out.stride(0) if m > 1 else n,
         )
         function.launch(
-            (1, dealt.clusters * config.cluster_n),
+            (1, dealt.clusters * cluster),
             self._threads,
             values,
             self._TYPES,
-            cluster=config.cluster_n,
+            cluster=cluster,
             dependent=bool(config.dependent_launch) and launched_before(packed.codes),
         )
 
@@ -130,7 +136,8 @@ class WgmmaKernel(CudaKernel):
             return found[2]
         row_tiles = codes.shape[0]
         words = codes.numel() // row_tiles
-        box = (wgmma_block_rows(self._config) // 16, 16 * _STAGE_K // 8)
+        bits = int(self.compiled.source.static["code_bits"])
+        box = (wgmma_block_rows(self._config) // 16, 16 * _STAGE_K * bits // 32)
         made = tensor_map(address, INT32, (row_tiles, words), words * 4, box, NO_SWIZZLE)
         key, maps = id(codes), self._code_maps
         maps[key] = (weakref.ref(codes, lambda _: maps.pop(key, None)), address, made)
@@ -144,6 +151,10 @@ def _aligned(x: torch.Tensor) -> torch.Tensor:
     if x.data_ptr() % ALIGNMENT == 0 and (m == 1 or (stride >= k and stride % 8 == 0)):
         return x
     return x.new_empty((m, -(-k // 8) * 8))[:, :k].copy_(x)
+
+
+def _address(tensor: torch.Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
 
 
 def _sm_count(index: int) -> int:

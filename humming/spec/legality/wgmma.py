@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from humming.spec.config import WgmmaConfig
+from humming.spec.layouts import cuda_group_size
 from humming.spec.legality.cuda import blocks_fit, capability, problem_rules, smem_per_block
 from humming.spec.legality.rule import Rule, config_rule, problem_rule
 from humming.spec.problem import Problem
@@ -22,7 +23,7 @@ _REGISTERS = 65536  # of a multiprocessor
 _REGISTERS_MOST = 240  # of a thread
 _FILL_REGISTERS = 32
 _COUNT_MOST = 2**30  # of rows and of tiles: they are counted in 32 bits
-_WORKING_REGISTERS, _TILE_REGISTERS = 42, 11  # of a thread, beside sums and fragments
+_WORKING_REGISTERS, _FACTOR_REGISTERS = 42, 4  # of a thread, beside sums and fragments
 
 
 def wgmma_block_rows(config: WgmmaConfig) -> int:
@@ -35,13 +36,19 @@ def wgmma_threads(config: WgmmaConfig) -> int:
     return 128 * (config.warpgroups + 1)
 
 
-def wgmma_smem_bytes(config: WgmmaConfig) -> int:
+def wgmma_smem_bytes(config: WgmmaConfig, problem: Problem) -> int:
     """Bytes of shared memory of a block: what the kernel's plan adds up to, and asserts."""
-    stage = config.block_m * _STAGE_K * 2 + wgmma_block_rows(config) * _STAGE_K // 2
+    bits = problem.quant.weight.dtype.bits
+    stage = config.block_m * _STAGE_K * 2 + wgmma_block_rows(config) * _STAGE_K * bits // 8
+    columns = config.block_m // 8
     wide = config.block_m % 32 == 0 and config.blocks_per_sm == 1
-    staged = (32 if wide else 16) * 128 * config.tiles_n
+    wide = wide and config.tiles_n * columns // 4 >= config.split_k
+    staged_columns = 4 if wide else 2
+    staged = staged_columns * 8 * 128 * config.tiles_n
+    pieces = -(-(config.tiles_n * columns // staged_columns) // config.split_k)
+    exchange = (config.split_k - 1) * pieces * staged_columns * 2048
     # barriers first; its base is aligned to 1024 by hand
-    return 1024 + config.num_stages * stage + config.warpgroups * staged + 1024
+    return 1024 + config.num_stages * stage + config.warpgroups * (exchange + staged) + 1024
 
 
 @dataclass(frozen=True)
@@ -57,10 +64,10 @@ class WgmmaDeal:
 
 def wgmma_deal(config: WgmmaConfig, m: int, n: int, k: int, sm_count: int) -> WgmmaDeal:
     """How a call of this shape spreads over a device of `sm_count` multiprocessors."""
-    rows = wgmma_block_rows(config) * config.cluster_n
+    rows, cluster = wgmma_block_rows(config) * config.cluster_n, config.cluster_n * config.split_k
     tiles = -(-m // config.block_m) * -(-n // rows)
     room = _LARGE_CLUSTERS if config.cluster_n > 2 else 1.0
-    clusters = max(1, int(sm_count * config.blocks_per_sm // config.cluster_n * room))
+    clusters = max(1, int(sm_count * config.blocks_per_sm // cluster * room))
     rest = tiles % clusters
     # Whole shares of a tile: a run that straddles two tiles would have to meet others twice.
     shares = min(clusters // max(rest, 1), _SHARERS, -(-k // _UNIT_K) // _LEAST_UNITS)
@@ -70,15 +77,25 @@ def wgmma_deal(config: WgmmaConfig, m: int, n: int, k: int, sm_count: int) -> Wg
     return WgmmaDeal(clusters if tiles > rest else runs, tiles - rest, runs, rest)
 
 
-def wgmma_registers(config: WgmmaConfig) -> tuple[int, int]:
+def wgmma_registers(config: WgmmaConfig, problem: Problem) -> tuple[int, int]:
     """(what a thread that multiplies wants, what it gets)."""
     tiles, columns = config.tiles_n, config.tiles_n * config.block_m
-    sets = 2 if tiles > 2 and columns > 128 else 4  # of fragments
-    wanted = columns // 2 + 4 * tiles * sets + _WORKING_REGISTERS + _TILE_REGISTERS * tiles
+    crowded = tiles > 2 or config.blocks_per_sm > 1
+    sets = 2 if tiles > 1 and columns > 128 and crowded else 4  # of fragments
+    wanted = columns // 2 + 4 * tiles * sets + _WORKING_REGISTERS
+    wanted += tiles * _tile_registers(problem)
     even = _REGISTERS // (config.blocks_per_sm * wgmma_threads(config)) // 8 * 8
     pool = min(even, _REGISTERS_MOST) * (config.warpgroups + 1) - _FILL_REGISTERS
     share = pool // config.warpgroups // 8 * 8
     return wanted, min(share, _REGISTERS_MOST)
+
+
+def _tile_registers(problem: Problem) -> int:
+    """What a tile of 64 rows of w keeps besides: codes, where scales come from, scales brought
+    ahead, and what is made of them."""
+    weight, size = problem.quant.weight, cuda_group_size(problem.quant.weight)
+    groups = 128 // size if size else 0  # of 128 columns
+    return weight.dtype.bits + 2 + groups * (2 if weight.zero_point else 1) + _FACTOR_REGISTERS
 
 
 def _tiles(config: WgmmaConfig, problem: Problem) -> int:
@@ -104,7 +121,7 @@ def _range(knob: str, least: int, most: int) -> Rule:
 
 RULES: tuple[Rule, ...] = (
     # All but bf16's: the one architecture that there is has it.
-    *(rule for rule in problem_rules("wgmma") if rule.name != "wgmma_bf16_device"),
+    *(r for r in problem_rules("wgmma", every_format=True) if r.name != "wgmma_bf16_device"),
     problem_rule(
         "wgmma",
         "wgmma_hopper_device",
@@ -114,6 +131,15 @@ RULES: tuple[Rule, ...] = (
             f"{'.'.join(map(str, capability(d)))}"
         ),
         static=True,
+    ),
+    problem_rule(
+        "wgmma",
+        "wgmma_exponents",
+        lambda p, d: p.activation_dtype != "fp16" or p.quant.weight.dtype.exponent_bits <= 5,
+        lambda p, d: (
+            f"fp16 has 5 exponent bits, but codes of format '{p.format}' have "
+            f"{p.quant.weight.dtype.exponent_bits}; use bf16, or the family dequantize"
+        ),
     ),
     _rule(
         "wgmma_block_m",
@@ -143,6 +169,25 @@ RULES: tuple[Rule, ...] = (
         ),
         static=True,
     ),
+    _rule(
+        "wgmma_split_k",
+        lambda c, p, d: (
+            c.split_k in (1, 2, 4) and (c.split_k == 1 or (c.cluster_n == 1 and c.stream_k == 0))
+        ),
+        lambda c, p, d: (
+            "split_k must be 1, 2 or 4, and not beside cluster_n or stream_k, but got "
+            f"split_k={c.split_k}, cluster_n={c.cluster_n}, stream_k={c.stream_k}"
+        ),
+        static=True,
+    ),
+    _rule(
+        "wgmma_split_k_shares",
+        lambda c, p, d: -(-p.k // _UNIT_K) >= c.split_k,
+        lambda c, p, d: (
+            f"each of split_k={c.split_k} blocks must have 128 columns or a part of them, but got "
+            f"k={p.k}"
+        ),
+    ),
     _range("num_stages", 3, STAGES_MOST),
     _range("raster_group_m", 1, 64),
     _range("blocks_per_sm", 1, 4),
@@ -150,10 +195,10 @@ RULES: tuple[Rule, ...] = (
     _range("dependent_launch", 0, 1),
     _rule(
         "wgmma_registers_fit",
-        lambda c, p, d: wgmma_registers(c)[0] <= wgmma_registers(c)[1],
+        lambda c, p, d: wgmma_registers(c, p)[0] <= wgmma_registers(c, p)[1],
         lambda c, p, d: (
-            f"a thread would need {wgmma_registers(c)[0]} registers, but gets "
-            f"{wgmma_registers(c)[1]}; lower tiles_n or block_m"
+            f"a thread would need {wgmma_registers(c, p)[0]} registers, but gets "
+            f"{wgmma_registers(c, p)[1]}; lower tiles_n or block_m"
         ),
     ),
     _rule(
@@ -166,17 +211,17 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "wgmma_smem_fits",
-        lambda c, p, d: wgmma_smem_bytes(c) <= smem_per_block(d),
+        lambda c, p, d: wgmma_smem_bytes(c, p) <= smem_per_block(d),
         lambda c, p, d: (
             f"`smem_bytes <= {smem_per_block(d)}` must hold on '{d.name}', but got "
-            f"{wgmma_smem_bytes(c)}; lower num_stages"
+            f"{wgmma_smem_bytes(c, p)}; lower num_stages"
         ),
     ),
     _rule(
         "wgmma_blocks_per_sm_fit",
-        lambda c, p, d: blocks_fit(d, c.blocks_per_sm, wgmma_threads(c), wgmma_smem_bytes(c)),
+        lambda c, p, d: blocks_fit(d, c.blocks_per_sm, wgmma_threads(c), wgmma_smem_bytes(c, p)),
         lambda c, p, d: (
-            f"{c.blocks_per_sm} blocks of {wgmma_threads(c)} threads and {wgmma_smem_bytes(c)} "
+            f"{c.blocks_per_sm} blocks of {wgmma_threads(c)} threads and {wgmma_smem_bytes(c, p)} "
             f"bytes must fit one multiprocessor of '{d.name}'; lower blocks_per_sm"
         ),
     ),

@@ -6,6 +6,7 @@ namespace humming::ptx {
 
 inline u32 and_or(u32 a, u32 b, u32 c) { return (a & b) | c; }
 inline u32 andnot_or(u32 a, u32 b, u32 c) { return (~a & b) | c; }
+inline u32 high_bytes(u32 pair) { return pair >> 8 & 0x00FF00FF; }
 inline u32 repeat_low(u32 pair) { return (pair & 0xFFFF) * 0x10001u; }
 inline u32 repeat_high(u32 pair) { return (pair >> 16) * 0x10001u; }
 

@@ -31,8 +31,7 @@ __device__ __forceinline__ void group_store(const WgmmaSums<Config>& sums, u32 o
   using Plan = WgmmaPlan<Config>;
   using Staged = WgmmaStaged<Config>;
   constexpr int tiles = Config::tiles_n;
-  constexpr float lifted =
-      1 << ScaledWeights<typename Config::Codes, typename Config::Activation>::lift;
+  constexpr float lifted = static_cast<float>(1ull << WeightsOf<Config>::Type::lift);
   const Staged staged(shared, group);
   const int first_row = work.tile_n * Plan::block_rows + group * Plan::group_rows;
   const int first_m = work.tile_m * Config::block_m;
@@ -49,6 +48,17 @@ __device__ __forceinline__ void group_store(const WgmmaSums<Config>& sums, u32 o
         if (row < call.n) bias[t][h] = ptx::load_global_f32(call.bias + row);
       }
   }
+  float factor[tiles][2];
+#pragma unroll
+  for (int t = 0; t < tiles; ++t)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      factor[t][h] = lifted;
+      if constexpr (Config::has_row_scales) {
+        const int row = first_row + t * 64 + warp * 16 + h * 8 + lane / 4;
+        if (row < call.n) factor[t][h] *= ptx::load_global_f32(call.row_scales + row);
+      }
+    }
 #pragma unroll
   for (int c0 = 0; c0 < Plan::columns; c0 += Plan::staged_columns) {
     const u32 here = own >> (c0 / Plan::staged_columns * tiles);  // a bit a tile
@@ -62,8 +72,9 @@ __device__ __forceinline__ void group_store(const WgmmaSums<Config>& sums, u32 o
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float (&four)[4] = sums[t][c0 + c + i / 2];
-          pairs[i] = Config::Activation::pack(four[i % 2 * 2] * lifted + bias[t][i % 2],
-                                              four[i % 2 * 2 + 1] * lifted + bias[t][i % 2]);
+          const float times = factor[t][i % 2], plus = bias[t][i % 2];
+          pairs[i] = Config::Activation::pack(four[i % 2 * 2] * times + plus,
+                                              four[i % 2 * 2 + 1] * times + plus);
         }
         staged.put(pairs, t, c, warp, lane);
       }

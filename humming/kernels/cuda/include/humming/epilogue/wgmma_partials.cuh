@@ -15,7 +15,7 @@
 namespace humming {
 
 template <class Config>
-using WgmmaSums = float[Config::tiles_n][WgmmaPlan<Config>::columns][4];
+using WgmmaSums = float[Config::tiles_n][Config::block_m / 8][4];
 
 // The state: how many sharers have come, how many are done with it, and which have left early.
 struct MeetState {
@@ -26,9 +26,10 @@ struct MeetState {
   static __device__ __forceinline__ int done_of(u32 state) { return state >> 8 & 255; }
 };
 
-template <class Config>
+template <class Config, class Plan_ = WgmmaPlan<Config>>
 struct WgmmaPartials {
-  using Plan = WgmmaPlan<Config>;
+  using Plan = Plan_;
+  using Schedule = WgmmaSchedule<Config, Plan>;
   static constexpr int piece_columns = Plan::staged_columns;
   static constexpr int pieces = Config::tiles_n * Plan::columns / piece_columns;
 
@@ -48,7 +49,7 @@ struct WgmmaPartials {
   // A bit for each piece (tile t, columns c: t + c * tiles_n) whose sum over all of k is now in
   // `sums`; other blocks have the others.
   __device__ __forceinline__ u32 meet(WgmmaSums<Config>& sums, const WgmmaWork& work,
-                                      const WgmmaSchedule<Config>& schedule) const {
+                                      const Schedule& schedule) const {
     u32* state = states + schedule.streamed_tile(work) * Config::warpgroups + group;
     const int own_slot = schedule.slot(work, work.rank);
     store(sums, own_slot, ~pieces_of(1u << work.rank, work.sharers));
@@ -126,7 +127,7 @@ struct WgmmaPartials {
   // The sums of pieces `mine` over all sharers, in their order; this one's own part of its own
   // pieces is still in `sums`.
   __device__ __forceinline__ void add(WgmmaSums<Config>& sums, const WgmmaWork& work,
-                                      const WgmmaSchedule<Config>& schedule, u32 mine) const {
+                                      const Schedule& schedule, u32 mine) const {
 #pragma unroll
     for (int p = 0; p < pieces; ++p)
       if (mine >> p & 1) {

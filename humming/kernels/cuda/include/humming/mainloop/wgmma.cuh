@@ -7,6 +7,7 @@
 #pragma once
 #include "humming/dequant/warpgroup_product.cuh"
 #include "humming/epilogue/wgmma.cuh"
+#include "humming/epilogue/wgmma_exchange.cuh"
 #include "humming/memory/wgmma_ring.cuh"
 #include "humming/memory/wgmma_scales.cuh"
 #include "humming/ptx/grid.cuh"
@@ -61,8 +62,10 @@ __device__ __forceinline__ void settle_fragments(u32 (&a)[tiles][4]) {
 }
 
 template <class Config>
-__device__ __forceinline__ void group_multiply(WgmmaSums<Config>& sums, RingDrain<Config>& drain,
-                                               WgmmaScales<Config>& scales, int units) {
+__device__ __forceinline__ void group_multiply(int group, WgmmaSums<Config>& sums,
+                                               RingDrain<Config>& drain,
+                                               WgmmaScales<Config>& scales, int units,
+                                               int lead_until) {
   using Plan = WgmmaPlan<Config>;
   using Product = WarpgroupProduct<typename Config::Activation>;
   constexpr int tiles = Config::tiles_n, sets = Plan::sets;
@@ -75,16 +78,16 @@ __device__ __forceinline__ void group_multiply(WgmmaSums<Config>& sums, RingDrai
       for (int i = 0; i < 4; ++i) sums[t][c][i] = 0.0f;
 
   u32 a[sets][tiles][4] = {};
-  Words4 words[tiles];
+  CodeWords<Config::code_bits> words[tiles];
   u32 before = 0;  // the slot of the stage before, whose products may still run
   drain.acquire();
 #pragma unroll
-  for (int t = 0; t < tiles; ++t) words[t] = drain.words(t);
+  for (int t = 0; t < tiles; ++t) drain.load(words[t], t);
 #pragma unroll 1
   for (int u = 0; u < units; ++u) {
     const bool last = u + 1 == units;
-    scales.take();
-    if (!last) scales.bring();
+    if constexpr (Plan::lead > 0)
+      if (u == lead_until) ptx::barrier_arrive<256>(1 + Config::warpgroups + group);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const u32 base = drain.descriptor_base(), slot = drain.place.slot;
@@ -92,7 +95,10 @@ __device__ __forceinline__ void group_multiply(WgmmaSums<Config>& sums, RingDrai
       for (int step = 0; step < 4; ++step) {
         auto& set = a[step % sets];
 #pragma unroll
-        for (int t = 0; t < tiles; ++t) scales.weights[t].fragment(set[t], words[t].word, step);
+        for (int t = 0; t < tiles; ++t) {
+          scales.begin(t, half * 64 + step * 16, !last);
+          scales.weights[t].fragment(set[t], words[t].word, step);
+        }
         settle_fragments(set);
         ptx::wgmma_fence();
 #pragma unroll
@@ -103,7 +109,7 @@ __device__ __forceinline__ void group_multiply(WgmmaSums<Config>& sums, RingDrai
           if (half == 0 || !last) {
             drain.acquire();
 #pragma unroll
-            for (int t = 0; t < tiles; ++t) words[t] = drain.words(t);
+            for (int t = 0; t < tiles; ++t) drain.load(words[t], t);
           }
         }
         ptx::wgmma_wait<sets - 1>();
@@ -112,6 +118,7 @@ __device__ __forceinline__ void group_multiply(WgmmaSums<Config>& sums, RingDrai
       }
       before = slot;
     }
+    scales.advance();
   }
   ptx::wgmma_wait<0>();
 #pragma unroll
@@ -126,17 +133,31 @@ __device__ __forceinline__ void group_multiply(WgmmaSums<Config>& sums, RingDrai
 template <class Config>
 __device__ __forceinline__ void group_drain(const WgmmaCall& call, u32 shared, int group, int warp,
                                             int lane) {
+  using Plan = WgmmaPlan<Config>;
   WgmmaSchedule<Config> schedule(call);
   RingDrain<Config> drain(shared, group, warp, lane);
   const WgmmaPartials<Config> partials(call, shared, group, warp * 32 + lane);
+  WgmmaExchange<Config> exchange(shared, group, warp * 32 + lane, schedule.rank_along_k());
   WgmmaWork work;
+  // Units of its first tile after which the next warpgroup begins; none: all begin at once.
+  int lead_until = -1;
+  if constexpr (Plan::lead > 0) {
+    const bool leads = schedule.has_more();
+    if (leads && group + 1 < Config::warpgroups) lead_until = min(Plan::lead, schedule.units - 1);
+    if (leads && group > 0) ptx::barrier_sync<256>(Config::warpgroups + group);
+  }
 #pragma unroll 1
   while (schedule.next(work)) {
     WgmmaScales<Config> scales(call, work, group, warp, lane);
     WgmmaSums<Config> sums;
-    group_multiply<Config>(sums, drain, scales, work.units);
+    group_multiply<Config>(group, sums, drain, scales, work.units, lead_until);
+    lead_until = -1;
     u32 own = 0xFFFFFFFFu;
-    if (work.sharers > 1) own = partials.meet(sums, work, schedule);
+    if constexpr (Config::split_k > 1) {
+      own = exchange.meet(sums);
+    } else {
+      if (work.sharers > 1) own = partials.meet(sums, work, schedule);
+    }
     group_store<Config>(sums, own, call, work, shared, group, warp, lane);
   }
 }
@@ -152,7 +173,7 @@ __device__ __forceinline__ void block_wgmma(const TensorMap* x_map, const Tensor
     ptx::fence_barrier_init();
   }
   __syncthreads();
-  if constexpr (Config::cluster_n > 1) {  // every block's barriers are ready
+  if constexpr (Plan::cluster > 1) {  // every block's barriers are ready
     ptx::cluster_arrive();
     ptx::cluster_wait();
   }
@@ -164,7 +185,7 @@ __device__ __forceinline__ void block_wgmma(const TensorMap* x_map, const Tensor
     ptx::registers_up<Plan::drain_registers>();
     group_drain<Config>(call, shared, warp / 4, warp % 4, lane);
   }
-  if constexpr (Config::cluster_n > 1) {  // no block ends while another may arrive at its barriers
+  if constexpr (Plan::cluster > 1) {  // no block ends while another may arrive at its barriers
     __syncwarp();
     ptx::cluster_arrive();
     ptx::cluster_wait();

@@ -1,7 +1,7 @@
 // Where things lie in the shared memory of a wgmma block: every byte offset of that family, as
 //   constants, and where it begins.
 // Run by nobody; constants only.
-// Reads -> writes: nothing. [barriers | x ring | weight ring | staged output].
+// Reads -> writes: nothing. [barriers | x ring | weight ring | exchange | staged output].
 // Source: own.
 #pragma once
 #include "humming/ptx/types.cuh"
@@ -21,13 +21,14 @@ struct WgmmaPlan {
   static constexpr int unit_k = 128, stage_k = 64;
   static constexpr int x_stage_bytes = Config::block_m * stage_k * 2;
   static constexpr int x_share_bytes = x_stage_bytes / Config::cluster_n;  // that a block brings
-  static constexpr int piece_bytes = 16 * stage_k / 2;                     // of one row tile
+  static constexpr int piece_bytes = 2 * stage_k * Config::code_bits;      // of one row tile
   static constexpr int weight_stage_bytes = row_tiles * piece_bytes;
   static constexpr int stage_bytes = x_stage_bytes + weight_stage_bytes;
 
   // Sets of A registers: products of one step each that run, or wait to, while another is made ready.
+  static constexpr bool crowded = Config::tiles_n > 2 || Config::blocks_per_sm > 1;
   static constexpr int sets =
-      Config::tiles_n * Config::block_m > 128 && Config::tiles_n > 2 ? 2 : 4;
+      Config::tiles_n > 1 && Config::tiles_n * Config::block_m > 128 && crowded ? 2 : 4;
 
   // Registers of a thread. A block begins with as many for each, in eights, and its warpgroups share
   // those out: to ask for more than there are would wait forever.
@@ -38,16 +39,34 @@ struct WgmmaPlan {
       (begin_registers * (Config::warpgroups + 1) - fill_registers) / Config::warpgroups / 8 * 8;
   static constexpr int drain_registers = drain_share < 240 ? drain_share : 240;
 
+  // Units by which a warpgroup is ahead of the next where each has several tiles, so that one stores
+  // while another multiplies: as many as the ring has for all of them.
+  static constexpr int lead =
+      Config::warpgroups > 1 ? (Config::num_stages - 1) / 2 / (Config::warpgroups - 1) : 0;
+
   static constexpr int full_barriers = 0;
   static constexpr int empty_barriers = 8 * Config::num_stages;
   static constexpr int flags = 16 * Config::num_stages;  // one word a warpgroup
+  static constexpr int exchange_barriers = flags + 16;   // two a warpgroup
   static constexpr int x_ring = 1024;
   static constexpr int weight_ring = x_ring + Config::num_stages * x_stage_bytes;
-  static constexpr int staged = weight_ring + Config::num_stages * weight_stage_bytes;
+  static constexpr int exchange = weight_ring + Config::num_stages * weight_stage_bytes;
 
-  // Columns of eight rows of x; two blocks of a multiprocessor have fewer registers to spare.
-  static constexpr int staged_columns =
-      Config::block_m % 32 == 0 && Config::blocks_per_sm == 1 ? 4 : 2;
+  // Blocks of a cluster: along n, or along k.
+  static constexpr int cluster = Config::cluster_n * Config::split_k;
+
+  // Columns of eight rows of x; two blocks of a multiprocessor have fewer registers to spare. A tile
+  // and as many columns are a piece of the sums, which one of the blocks that share k stores.
+  static constexpr int staged_columns = Config::block_m % 32 == 0 && Config::blocks_per_sm == 1 &&
+                                                Config::tiles_n * columns / 4 >= Config::split_k
+                                            ? 4
+                                            : 2;
+  static constexpr int pieces = Config::tiles_n * columns / staged_columns;
+  static constexpr int own_pieces = (pieces + Config::split_k - 1) / Config::split_k;
+  static constexpr int piece_sums_bytes = staged_columns * 128 * 16;  // of a warpgroup
+  static constexpr int exchange_bytes =                               // of a warpgroup
+      (Config::split_k - 1) * own_pieces * piece_sums_bytes;
+  static constexpr int staged = exchange + Config::warpgroups * exchange_bytes;
   static constexpr int staged_row_bytes = group_rows * 2;
   static constexpr int staged_bytes = staged_columns * 8 * staged_row_bytes;  // of a warpgroup
   static constexpr int bytes =

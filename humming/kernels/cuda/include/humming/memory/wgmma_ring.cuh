@@ -7,6 +7,7 @@
 //   of every block's, as each brings a share of x for all.
 #pragma once
 #include "humming/memory/barrier.cuh"
+#include "humming/memory/code_words.cuh"
 #include "humming/memory/wgmma_plan.cuh"
 #include "humming/ptx/grid.cuh"
 #include "humming/ptx/move.cuh"
@@ -35,6 +36,11 @@ __device__ __forceinline__ void ring_init(u32 shared) {
     ptx::mbarrier_init(shared + Plan::full_barriers + 8 * s, 1);
     ptx::mbarrier_init(shared + Plan::empty_barriers + 8 * s,
                        Plan::consumer_warps * Config::cluster_n);
+  }
+#pragma unroll
+  for (int g = 0; g < Config::warpgroups; ++g) {
+    ptx::mbarrier_init(shared + Plan::exchange_barriers + 16 * g, 1);
+    ptx::mbarrier_init(shared + Plan::exchange_barriers + 16 * g + 8, 4 * Config::split_k);
   }
 }
 
@@ -77,23 +83,25 @@ template <class Config>
 struct RingDrain {
   using Plan = WgmmaPlan<Config>;
 
-  u32 shared, own_weights;  // this lane's word quartet of its warp's first row tile
+  u32 shared, own_weights;  // this lane's first words of its warp's first row tile
   int lane;
   RingPlace place;
 
   __device__ __forceinline__ RingDrain(u32 shared_, int group, int warp, int lane_)
       : shared(shared_),
         own_weights(shared_ + Plan::weight_ring +
-                    (group * Config::tiles_n * 4 + warp) * Plan::piece_bytes + lane_ * 16),
+                    (group * Config::tiles_n * 4 + warp) * Plan::piece_bytes +
+                    TilePlanes<Config::code_bits>::lane_offset(lane_)),
         lane(lane_) {}
 
   __device__ __forceinline__ void acquire() const {
     wait_full(shared + Plan::full_barriers + 8 * place.slot, place.parity);
   }
   // The codes of row tile `t` of this warp.
-  __device__ __forceinline__ Words4 words(int t) const {
-    return ptx::load_shared_words4(own_weights + place.slot * Plan::weight_stage_bytes +
-                                   t * 4 * Plan::piece_bytes);
+  __device__ __forceinline__ void load(CodeWords<Config::code_bits>& words, int t) const {
+    thread_load_codes<Config::code_bits>(
+        words, own_weights + place.slot * Plan::weight_stage_bytes + t * 4 * Plan::piece_bytes,
+        lane);
   }
   // The descriptor of 16 columns from 16 * step on, from the stage's own low word: 128-byte swizzle,
   // eight rows 1024 bytes apart.

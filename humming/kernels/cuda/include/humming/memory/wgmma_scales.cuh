@@ -1,6 +1,8 @@
-// The scales of a warp's row tiles, one group of k after another, each brought a group ahead.
+// The scales and zero points of a warp's row tiles, group of k after group, each brought a unit
+//   ahead.
 // Run by a whole converged warp.
-// Reads -> writes: packed scales in global memory -> registers: the pair of rows g and g + 8.
+// Reads -> writes: packed scales and zero points in global memory -> registers: pairs of rows g and
+//   g + 8.
 // Source: own. 32 bytes a row tile and group are one sector; the load is a unit old when it is used.
 #pragma once
 #include "humming/dequant/scaled_weights.cuh"
@@ -13,34 +15,62 @@ namespace humming {
 template <class Config>
 struct WgmmaScales {
   using Plan = WgmmaPlan<Config>;
+  static constexpr int size = Config::group_size;
+  static constexpr int groups = size ? Plan::unit_k / size : 0;  // of a unit
+  static constexpr int room = groups ? groups : 1;
+  static constexpr bool has_zeros = Config::has_zero_points != 0;
 
-  const char* source[Config::tiles_n];
-  u32 ahead[Config::tiles_n];
-  ScaledWeights<typename Config::Codes, typename Config::Activation> weights[Config::tiles_n];
+  const char* source[Config::tiles_n];  // of the unit that is brought next
+  i64 zeros_offset;                     // from scales to zero points
+  u32 ahead[Config::tiles_n][room], zeros_ahead[Config::tiles_n][room];
+  typename WeightsOf<Config>::Type weights[Config::tiles_n];
 
   __device__ __forceinline__ WgmmaScales(const WgmmaCall& call, const WgmmaWork& work, int group,
-                                         int warp, int lane) {
-    const int groups = (call.k + Plan::unit_k - 1) / Plan::unit_k, all = (call.n + 15) / 16;
+                                         int warp, int lane)
+      : zeros_offset(static_cast<const char*>(call.zero_points) -
+                     static_cast<const char*>(call.scales)) {
+    const int units = (call.k + Plan::unit_k - 1) / Plan::unit_k, all = (call.n + 15) / 16;
 #pragma unroll
     for (int t = 0; t < Config::tiles_n; ++t) {
-      const int row_tile =
-          min(work.tile_n * Plan::row_tiles + (group * Config::tiles_n + t) * 4 + warp, all - 1);
-      source[t] = static_cast<const char*>(call.scales) +
-                  (static_cast<i64>(row_tile) * groups + work.first) * 32 + lane / 4 * 4;
-    }
-    bring();
-  }
-  __device__ __forceinline__ void bring() {
+      if constexpr (groups == 0) {
+        weights[t].set(0, 0, 0);
+      } else {
+        const int row_tile =
+            min(work.tile_n * Plan::row_tiles + (group * Config::tiles_n + t) * 4 + warp, all - 1);
+        source[t] = static_cast<const char*>(call.scales) +
+                    (static_cast<i64>(row_tile) * units + work.first) * (groups * 32) +
+                    lane / 4 * 4;
 #pragma unroll
-    for (int t = 0; t < Config::tiles_n; ++t) {
-      ahead[t] = ptx::load_global_u32(source[t]);
-      source[t] += 32;
+        for (int g = 0; g < groups; ++g) bring(t, g);
+        source[t] += groups * 32;
+      }
     }
   }
-  // The scales brought last are those of the unit that begins.
-  __device__ __forceinline__ void take() {
+  // What column `column` of the unit begins is taken, and the same of the next unit brought.
+  __device__ __forceinline__ void begin(int t, int column, bool more) {
+    if constexpr (groups > 0) {
+      if (column % (size < 16 ? 16 : size) != 0) return;
 #pragma unroll
-    for (int t = 0; t < Config::tiles_n; ++t) weights[t].set(ahead[t]);
+      for (int half = 0; half < (size < 16 ? 16 / size : 1); ++half) {
+        const int g = column / size + half;
+        weights[t].set(ahead[t][g], has_zeros ? zeros_ahead[t][g] : 0, half);
+        if (more) bring(t, g);
+      }
+    }
+  }
+  // The unit has ended.
+  __device__ __forceinline__ void advance() {
+    if constexpr (groups > 0) {
+#pragma unroll
+      for (int t = 0; t < Config::tiles_n; ++t) source[t] += groups * 32;
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void bring(int t, int g) {
+    ahead[t][g] = ptx::load_global_u32(source[t] + g * 32);
+    if constexpr (has_zeros)
+      zeros_ahead[t][g] = ptx::load_global_u32(source[t] + zeros_offset + g * 32);
   }
 };
 

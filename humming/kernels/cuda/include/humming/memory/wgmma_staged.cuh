@@ -10,9 +10,9 @@
 
 namespace humming {
 
-template <class Config>
+template <class Config, class Plan_ = WgmmaPlan<Config>>
 struct WgmmaStaged {
-  using Plan = WgmmaPlan<Config>;
+  using Plan = Plan_;
   static constexpr int row_chunks = Plan::staged_row_bytes / 16;
   static constexpr int rows = Plan::staged_columns * 8;
 

@@ -27,6 +27,12 @@ __device__ __forceinline__ u32 repeat_high(u32 pair) {
   asm("prmt.b32 %0, %1, %1, 0x3232;" : "=r"(d) : "r"(pair));
   return d;
 }
+// The high byte of either half, in its low byte.
+__device__ __forceinline__ u32 high_bytes(u32 pair) {
+  u32 d;
+  asm("prmt.b32 %0, %1, 0, 0x4341;" : "=r"(d) : "r"(pair));
+  return d;
+}
 __device__ __forceinline__ u32 fma_bf16x2(u32 a, u32 b, u32 c) {
   u32 d;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));

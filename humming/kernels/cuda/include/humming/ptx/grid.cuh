@@ -2,7 +2,7 @@
 //   instruction a function.
 // Run by barriers, every thread of the cluster; the rest, any thread.
 // Reads -> writes: registers <-> another block's shared memory.
-// Source: PTX ISA 9.0, barrier.cluster, mapa, ld and st.shared::cluster, griddepcontrol (sm_90).
+// Source: PTX ISA 9.0, barrier.cluster, mapa, ld, st and st.async, griddepcontrol (sm_90).
 #pragma once
 #include "humming/ptx/types.cuh"
 
@@ -35,6 +35,14 @@ __device__ __forceinline__ Words4 load_cluster_words4(u32 mapped) {
                : "r"(mapped)
                : "memory");
   return v;
+}
+// Completes on a barrier of the same block as the address.
+__device__ __forceinline__ void store_cluster_async(u32 mapped, const float (&v)[4], u32 barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1,%2,%3,%4}, "
+      "[%5];" ::"r"(mapped),
+      "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(barrier)
+      : "memory");
 }
 // Arrives at a barrier of another block, or of this one. Of the block's scope: what a cluster's scope
 // adds is a fence of all memory.

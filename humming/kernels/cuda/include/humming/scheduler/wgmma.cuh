@@ -13,6 +13,8 @@ namespace humming {
 // The kernel's arguments; strides in elements.
 struct WgmmaCall {
   const void* scales;
+  const void* zero_points;  // or null, as the format has them
+  const float* row_scales;
   const float* bias;  // or null
   void* out;
   float* partials;  // of blocks that share a tile's k
@@ -23,21 +25,23 @@ struct WgmmaCall {
   i64 out_row_stride;
 };
 
-// A run of units of one output tile. The blocks of a cluster have neighbouring tiles of the same run.
+// A run of units of one output tile. The blocks of a cluster have neighbouring tiles of the same run,
+// or, with split_k, runs of the same tile.
 struct WgmmaWork {
   int tile_m, tile_n;
   int first, units;  // of k
   int sharers;       // runs that share the tile
-  int rank;          // of this run among them
+  int rank;          // of this run among them, or of the block among those that share k
   int streamed;      // which of the streamed tiles, or clusters' tiles, it is
 };
 
-template <class Config>
+// `Plan_` is the family's own: rows of a block, and columns of a unit.
+template <class Config, class Plan_ = WgmmaPlan<Config>>
 struct WgmmaSchedule {
-  using Plan = WgmmaPlan<Config>;
+  using Plan = Plan_;
 
   int tiles_m, tiles_n, units, whole, shares;  // tiles: those of a cluster count as one
-  int cluster, clusters, rank;
+  int cluster, clusters, rank;                 // rank: along n
   int next_whole;
   bool has_run;
 
@@ -48,12 +52,20 @@ struct WgmmaSchedule {
         units((call.k + Plan::unit_k - 1) / Plan::unit_k),
         whole(call.whole_tiles),
         shares(1),
-        cluster(blockIdx.y / Config::cluster_n),
-        clusters(gridDim.y / Config::cluster_n),
+        cluster(blockIdx.y / Plan::cluster),
+        clusters(gridDim.y / Plan::cluster),
         rank(blockIdx.y % Config::cluster_n),
         next_whole(cluster),
         has_run(cluster < call.runs) {
     if (has_run) shares = static_cast<u32>(call.runs) / (tiles_m * tiles_n - whole);
+  }
+
+  // Of this block among those of its cluster that share k.
+  __device__ __forceinline__ int rank_along_k() const { return blockIdx.y % Config::split_k; }
+
+  // Whether this block, or cluster, has two whole tiles or more, the first of them its first work.
+  __device__ __forceinline__ bool has_more() const {
+    return !has_run && next_whole + clusters < whole;
   }
 
   __device__ __forceinline__ bool next(WgmmaWork& work) {
@@ -73,6 +85,11 @@ struct WgmmaSchedule {
       work.units = static_cast<u32>(units * (work.rank + 1)) / shares - work.first;
     } else if (next_whole < whole) {
       next_whole += clusters;
+      if constexpr (Config::split_k > 1) {
+        work.rank = rank_along_k();
+        work.first = static_cast<u32>(units * work.rank) / Config::split_k;
+        work.units = static_cast<u32>(units * (work.rank + 1)) / Config::split_k - work.first;
+      }
     } else {
       return false;
     }
