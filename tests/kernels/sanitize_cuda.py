@@ -21,7 +21,7 @@ from cuda_cases import PLAIN, problem  # noqa: E402
 from format_cases import random_weight  # noqa: E402
 from gpu_cases import KNOBS, MMA, WARPGROUP, device, dtypes, kernel_for  # noqa: E402
 from mma_cases import PLAIN_MMA  # noqa: E402
-from wgmma_cases import PLAIN_WGMMA  # noqa: E402
+from wgmma_cases import PLAIN_WGMMA, wgmma_configs  # noqa: E402
 
 from humming.jit.cuda.load import DequantizeKernel  # noqa: E402
 from humming.jit.load import TORCH_DTYPES  # noqa: E402
@@ -44,12 +44,12 @@ def sample() -> list[tuple[KernelConfig, Problem]]:
     ]
     others = [DequantizeConfig(8, 2, 0), DequantizeConfig(4, 3, 0), PLAIN_MMA]
     others += [replace(PLAIN_MMA, num_stages=4, warps_k=2), replace(PLAIN_MMA, split_k=2)]
-    others += [PLAIN_WGMMA, replace(PLAIN_WGMMA, stream_k=1)]
+    others += [PLAIN_WGMMA, replace(PLAIN_WGMMA, stream_k=1), *wgmma_configs()[::3]]
     found = []
     for index, config in enumerate((*skinny, *others)):
         for number in range(2):
             format = FORMATS[(2 * index + number) % len(FORMATS)]
-            if (getattr(config, "warpgroup", 0) and number) or config.family == "wgmma":
+            if getattr(config, "warpgroup", 0) and number:
                 format = "int4g128"
             n, k = ((328, 520), (200, 1300))[number]
             asked = problem(dtype, n, k, config.block_m, format, act_order=index % 4 == 3)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
 import torch
 from cuda_cases import problem
 from gpu_cases import compile_all, device, dtypes, kernel, launch, relative_error
-from wgmma_cases import HOPPER, wgmma_configs
+from wgmma_cases import HOPPER, PLAIN_WGMMA, wgmma_configs
 
 from humming.jit.cuda import counters
 from humming.jit.load import TORCH_DTYPES
@@ -80,6 +82,42 @@ def test_captured_graphs_share_no_counters():
             graph.replay()
             assert torch.equal(out, expected)
     assert len(set(counters._KEPT) - before) in (0, 2)
+
+
+@pytest.mark.parametrize("m", [0, 1, 65536])
+def test_the_fewest_and_very_many_rows(m):
+    n, k, dtype = 200, 264, dtypes()[0]
+    x, packed, bias, answer, theirs = _operands(max(m, 1), n, k, dtype)
+    for config in wgmma_configs():
+        out = launch(kernel(config, dtype), x[:m], packed, bias)
+        assert out.shape == (m, n)
+        if m:
+            assert relative_error(out, answer) <= 1.1 * theirs + 1e-4, str(config)
+
+
+@pytest.mark.slow
+def test_twenty_kernels_end_at_any_m():
+    """Random m from call to call, as a server has them: none waits forever, and none leaves its
+    counters or barriers for the next in another state."""
+    dtype, n, k = dtypes()[0], 1160, 1032
+    draw = random.Random(5)
+    x, packed, bias, _, _ = _operands(700, n, k, dtype)
+    configs = [*wgmma_configs(), replace(PLAIN_WGMMA, stream_k=1)]
+    assert len(configs) >= 20
+    compile_all([(config, dtype) for config in configs])
+    for config in configs:
+        loaded = kernel(config, dtype)
+        whole = launch(loaded, x, packed, bias)
+        out, checked = torch.empty_like(whole), 0
+        for call in range(5000):
+            m = min(700, int(1.0 / (draw.random() + 1 / 900)))
+            loaded.launch(x[:m], packed, bias, out[:m])
+            if call % 100 == 0:
+                error = relative_error(out[:m], whole[:m].double())
+                assert error <= 2e-2, f"{config} m={m}"
+                checked += 1
+        torch.cuda.synchronize()
+        assert checked == 50
 
 
 def test_hopper_has_the_family():
