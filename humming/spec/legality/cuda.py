@@ -135,15 +135,19 @@ _WIDE: tuple[tuple[str, _Holds, _Says, bool], ...] = (
 """More of the same, for families that run every weight format that the layout holds."""
 
 
-def problem_rules(family: str, every_format: bool = False) -> tuple[Rule, ...]:
+def problem_rules(
+    family: str, every_format: bool = False, experts: bool = False
+) -> tuple[Rule, ...]:
     """The rules of scope "problem" that CUDA families share, under `family`'s name;
-    `every_format`: it runs every weight format of the layout, any k, and act-order."""
+    `every_format`: it runs every weight format of the layout, any k, and act-order; `experts`: it
+    runs mixtures of experts too."""
 
     def rule(name: str, holds: _Holds, says: _Says, static: bool) -> Rule:
         sentence = partial(says, family)
         return problem_rule(family, f"{family}_{name}", holds, sentence, static)
 
-    return tuple(rule(*shared) for shared in (*_SHARED, *(_WIDE if every_format else _NARROW)))
+    shared = (one for one in _SHARED if not (experts and one[0] == "op"))
+    return tuple(rule(*one) for one in (*shared, *(_WIDE if every_format else _NARROW)))
 
 
 def _dotted(capability: tuple[int, int]) -> str:

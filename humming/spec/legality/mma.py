@@ -109,7 +109,27 @@ def _units(config: MmaConfig, problem: Problem) -> int:
 
 
 RULES: tuple[Rule, ...] = (
-    *problem_rules("mma", every_format=True),
+    *problem_rules("mma", every_format=True, experts=True),
+    problem_rule(
+        "mma",
+        "mma_experts_order",
+        lambda p, d: p.op == "dense" or not (p.act_order or p.k % 8),
+        lambda p, d: (
+            "family 'mma' takes experts without act-order and `k % 8 == 0`, but got "
+            f"act_order={p.act_order}, k={p.k}; the family skinny takes them"
+        ),
+    ),
+    _rule(
+        "experts_knobs",
+        lambda c, p, d: (
+            p.op == "dense" or (not c.stream_k and (c.split_k == 1 or bool(c.cluster)))
+        ),
+        lambda c, p, d: (
+            "experts take stream_k 0, and split_k by a cluster, but got "
+            f"stream_k={c.stream_k}, split_k={c.split_k}, cluster={c.cluster}"
+        ),
+        static=False,
+    ),
     problem_rule(
         "mma",
         "mma_group_size",

@@ -100,7 +100,7 @@ def _needs(name: str, asks: Callable[..., bool], least: tuple[int, int], what: s
 
 
 RULES: tuple[Rule, ...] = (
-    *problem_rules("skinny", every_format=True),
+    *problem_rules("skinny", every_format=True, experts=True),
     problem_rule(
         "skinny",
         "skinny_group_size",

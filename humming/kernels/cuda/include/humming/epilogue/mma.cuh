@@ -6,6 +6,7 @@
 #pragma once
 #include "humming/memory/mma_tile.cuh"
 #include "humming/ptx/sync.cuh"
+#include "humming/scheduler/experts.cuh"
 #include "humming/scheduler/mma.cuh"
 
 namespace humming {
@@ -13,7 +14,8 @@ namespace humming {
 template <class Config>
 __device__ __forceinline__ void store_eight(float (&v)[8], int row, int column,
                                             const MmaCall& call) {
-  u16* target = static_cast<u16*>(call.out) + row * call.out_row_stride + column;
+  const i64 out_row = Config::grouped ? out_row_of(call, row) : row;
+  u16* target = static_cast<u16*>(call.out) + out_row * call.out_row_stride + column;
   const int count = min(8, call.n - column);
   if constexpr (Config::has_row_scales) {
 #pragma unroll

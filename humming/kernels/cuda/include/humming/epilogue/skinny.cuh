@@ -6,6 +6,7 @@
 //   enough.
 #pragma once
 #include "humming/memory/partials.cuh"
+#include "humming/scheduler/experts.cuh"
 #include "humming/scheduler/skinny.cuh"
 
 namespace humming {
@@ -17,6 +18,7 @@ struct SkinnyOutput {
   const float* bias;  // or null
   int rows_of_x, n, first_row;
   i64 row_stride;
+  const SkinnyCall& call;
 };
 
 template <class Config>
@@ -34,7 +36,12 @@ __device__ __forceinline__ void store_pair(float2 v, int pair, const SkinnyOutpu
     if (both) v.y += ptx::load_global_f32(output.bias + row + 1);
   }
   u32 packed = Config::Activation::pack(v.x, v.y);
-  u16* target = output.out + column * output.row_stride + row;
+  u16* target = output.out + row;
+  if constexpr (Config::grouped) {
+    target += out_row_of(output.call, output.call.first_row + column) * output.row_stride;
+  } else {
+    target += column * output.row_stride;
+  }
   if (both && (reinterpret_cast<u64>(target) & 3) == 0) {
     ptx::store_global_u32(target, packed);
   } else {
@@ -48,13 +55,10 @@ __device__ __forceinline__ void block_finish(const Partials<Config>& partials, i
                                              const SkinnyCall& call, const SkinnyRows& rows) {
   using Plan = typename Config::template Plan<Config>;
   constexpr int threads = Config::warps * 32;
-  const SkinnyOutput output = {static_cast<u16*>(call.out) + rows.first * call.out_row_stride,
-                               call.row_scales,
-                               call.bias,
-                               rows.count,
-                               call.n,
-                               block_first_row<Config>(),
-                               call.out_row_stride};
+  const i64 first = Config::grouped ? 0 : rows.first * call.out_row_stride;
+  const SkinnyOutput output = {
+      static_cast<u16*>(call.out) + first, call.row_scales,     call.bias, rows.count, call.n,
+      block_first_row<Config>(),           call.out_row_stride, call};
   if constexpr (Config::split_k == 1) {
 #pragma unroll 2
     for (int pair = threadIdx.x; pair < Plan::pairs; pair += threads)
@@ -65,10 +69,10 @@ __device__ __forceinline__ void block_finish(const Partials<Config>& partials, i
       partials.send(pair, partials.block_sum(pair), rank);
     ptx::cluster_arrive();
     ptx::cluster_wait();
-    int first = rank * Plan::owned_pairs;
-    for (int own = threadIdx.x; own < Plan::owned_pairs && first + own < Plan::pairs;
+    int owned = rank * Plan::owned_pairs;
+    for (int own = threadIdx.x; own < Plan::owned_pairs && owned + own < Plan::pairs;
          own += threads)
-      store_pair<Config>(partials.cluster_sum(own), first + own, output);
+      store_pair<Config>(partials.cluster_sum(own), owned + own, output);
   }
 }
 

@@ -172,16 +172,22 @@ __device__ __forceinline__ void block_walk(const MmaTile<Config>& tile, const Mm
 }
 
 template <class Config>
-__device__ __forceinline__ void block_mma(u32 shared, const MmaCall& call) {
+__device__ __forceinline__ void block_mma_tile(u32 shared, const MmaCall& call,
+                                               const MmaShare& share) {
   const MmaTile<Config> tile = {MmaTile<Config>::aligned(shared)};
   const MmaPlace at = mma_place<Config>();
+  typename MmaTile<Config>::Part own;
+  block_sums<Config>(own, tile, call, share, at, true);
+  block_output<Config>(own, tile, call, share, at);
+}
+
+template <class Config>
+__device__ __forceinline__ void block_mma(u32 shared, const MmaCall& call) {
   if constexpr (Config::stream_k != 0) {
-    block_walk<Config>(tile, call, at);
+    const MmaTile<Config> tile = {MmaTile<Config>::aligned(shared)};
+    block_walk<Config>(tile, call, mma_place<Config>());
   } else {
-    typename MmaTile<Config>::Part own;
-    const MmaShare share = mma_share<Config>(call);
-    block_sums<Config>(own, tile, call, share, at, true);
-    block_output<Config>(own, tile, call, share, at);
+    block_mma_tile<Config>(shared, call, mma_share<Config>(call));
   }
 }
 

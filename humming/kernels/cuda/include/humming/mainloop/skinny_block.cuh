@@ -15,7 +15,7 @@ template <class Config>
 __device__ __forceinline__ void block_skinny(u32 shared, const SkinnyCall& call) {
   const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   const SkinnyShare share = skinny_share<Config>(call.n, call.k, warp);
-  const SkinnyRows rows = skinny_rows<Config>(call.m);
+  const SkinnyRows rows = skinny_rows<Config>(call);
   if constexpr (Config::split_k > 1) ptx::cluster_arrive_relaxed();
 
   Weights<Config> weights(call.codes, share, shared, warp, lane);

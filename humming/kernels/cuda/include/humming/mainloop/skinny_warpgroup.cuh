@@ -111,7 +111,7 @@ __device__ __forceinline__ void block_skinny(u32 shared, const SkinnyCall& call)
   const int all_warps = __shfl_sync(0xFFFFFFFFu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   const int way = all_warps / 4, warp = all_warps % 4;
   const SkinnyShare share = warpgroup_share<Config>(call.n, call.k, way, warp);
-  const SkinnyRows rows = skinny_rows<Config>(call.m);
+  const SkinnyRows rows = skinny_rows<Config>(call);
   if constexpr (Config::split_k > 1) ptx::cluster_arrive_relaxed();
 
   Weights<Config> weights(call.codes, share, shared, all_warps, lane);

@@ -11,6 +11,7 @@
 #include "humming/ptx/async.cuh"
 #include "humming/ptx/matrix.cuh"
 #include "humming/ptx/move.cuh"
+#include "humming/scheduler/experts.cuh"
 #include "humming/scheduler/mma.cuh"
 
 namespace humming {
@@ -33,6 +34,7 @@ struct MmaOperands {
   const char* codes;
   const char* scales;
   const char* zeros;
+  i64 row_bytes[Config::grouped ? x_each : 1];  // where this thread's rows begin, of experts
   i64 x_step_bytes, codes_row_bytes, scales_row_bytes;
   int x_rows_left, x_columns_left;       // from this thread's first chunk on
   int tiles_left;                        // row tiles from the block's first one on
@@ -59,9 +61,18 @@ struct MmaOperands {
     column = share.first_stage * Config::block_k;
 
     const int x_column = thread % x_row_chunks * 8, x_row = thread / x_row_chunks;
-    x = static_cast<const char*>(call.x) +
-        ((share.x_row + x_row) * call.x_row_stride + column + x_column) * 2;
-    x_step_bytes = x_row_step * call.x_row_stride * 2;
+    x = static_cast<const char*>(call.x) + (column + x_column) * 2;
+    if constexpr (Config::grouped) {
+      x_step_bytes = 0;
+#pragma unroll
+      for (int i = 0; i < x_each; ++i) {
+        const int row = min(share.x_row + x_row + i * x_row_step, call.m - 1);
+        row_bytes[i] = x_row_of(call, row) * call.x_row_stride * 2;
+      }
+    } else {
+      x += (share.x_row + x_row) * call.x_row_stride * 2;
+      x_step_bytes = x_row_step * call.x_row_stride * 2;
+    }
     x_rows_left = min(call.m - share.x_row, Config::block_m) - x_row;
     x_columns_left = call.k - column - x_column;
     x_target = x_column / 64 * Plan::x_tile_bytes + x_row * Plan::x_line_bytes;
@@ -103,7 +114,7 @@ struct MmaOperands {
       const u32 target = base + x_place(i);
       const bool here = wanted && x_rows_left > i * x_row_step;
 #if __CUDA_ARCH__ >= 800
-      ptx::cp_async_16_if(here, target, x, bytes);
+      ptx::cp_async_16_if(here, target, Config::grouped ? x + row_bytes[i] : x, bytes);
 #else
       if (here) ptx::store_shared_words4(target, held_x[i]);
 #endif
@@ -162,7 +173,8 @@ struct MmaOperands {
 #pragma unroll
     for (int i = 0; i < x_each; ++i)
       if (x_rows_left > i * x_row_step)
-        held_x[i] = part_of_row(x + i * x_step_bytes, min(max(x_columns_left, 0), 8));
+        held_x[i] = part_of_row(x + (Config::grouped ? row_bytes[i] : i * x_step_bytes),
+                                min(max(x_columns_left, 0), 8));
 #pragma unroll
     for (int i = 0; i < codes_each; ++i)
       if (codes_here(i))

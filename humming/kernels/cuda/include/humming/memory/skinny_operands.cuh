@@ -10,6 +10,7 @@
 #include "humming/memory/skinny_plan.cuh"
 #include "humming/ptx/matrix.cuh"
 #include "humming/ptx/move.cuh"
+#include "humming/scheduler/experts.cuh"
 #include "humming/scheduler/skinny.cuh"
 
 namespace humming {
@@ -26,8 +27,10 @@ struct Operands {
   int row_tile_bytes, last_tile;       // of scales
   int m, k, group, group_step, units;  // group: of the x to be copied next
   i64 two_rows_bytes;
-  int rows_left;    // of this lane, two apart (cp.async)
-  u32 lane_target;  // of this lane, in a slot
+  static constexpr int gathered = Config::grouped ? (Config::block_m + 1) / 2 : 1;
+  i64 row_bytes[gathered];  // where this lane's rows begin, of experts
+  int rows_left;            // of this lane, two apart (cp.async)
+  u32 lane_target;          // of this lane, in a slot
   u32 ring, barriers, lane;
 
   __device__ __forceinline__ Operands(const SkinnyCall& call, const SkinnyRows& rows,
@@ -49,7 +52,14 @@ struct Operands {
         barriers(shared + (warp * Plan::warp_barriers + Plan::weight_stages) * 8),
         lane(lane_) {
     int row = lane / chunks, chunk = lane % chunks;
-    x = static_cast<const char*>(call.x) + (rows.first + row) * call.x_row_stride * 2;
+    x = static_cast<const char*>(call.x);
+    if constexpr (Config::grouped) {
+#pragma unroll
+      for (int r = 0; r < gathered; ++r)
+        row_bytes[r] = x_row_of(call, rows.first + min(row + 2 * r, m - 1)) * call.x_row_stride * 2;
+    } else {
+      x += (rows.first + row) * call.x_row_stride * 2;
+    }
     if constexpr (!Config::x_by_element)
       x += (static_cast<i64>(share.first_group) * Plan::unit_k + chunk * 8) * 2;
     scales = static_cast<const char*>(call.scales);
@@ -131,6 +141,7 @@ struct Operands {
       target += lane_target;
 #pragma unroll
       for (int r = 0; r < Config::block_m; r += 2) {
+        if constexpr (Config::grouped) source = x + row_bytes[r / 2];
         if (r < rows_left) copy_chunk(target + r * Plan::x_row_bytes, source, bytes);
         source += two_rows_bytes;
       }
@@ -162,8 +173,9 @@ struct Operands {
       }
     }
     const char* row = x;
-#pragma unroll 4
+#pragma unroll(Config::grouped ? 16 : 4)
     for (int r = 0; r < Config::block_m; r += 2) {
+      if constexpr (Config::grouped) row = x + row_bytes[r / 2];
       if (r < rows_left) {
         Words4 v = {};
 #pragma unroll

@@ -9,6 +9,7 @@
 #include "humming/memory/warpgroup_plan.cuh"
 #include "humming/ptx/move.cuh"
 #include "humming/ptx/warpgroup.cuh"
+#include "humming/scheduler/experts.cuh"
 #include "humming/scheduler/skinny.cuh"
 
 namespace humming {
@@ -21,6 +22,7 @@ struct GroupOperands {
   const char* x;
   const char* scales;
   i64 eight_rows_bytes;
+  i64 row_bytes[Config::grouped ? Plan::columns : 1];  // where this thread's rows begin, of experts
   int k, group, group_step, units, rows_left, chunk;
   u32 x_target, ring, scale_ring, barriers, lane;
   i64 zeros_offset;     // from scales to zero points
@@ -46,8 +48,16 @@ struct GroupOperands {
         tile_step_bytes(share.row_tile_step * share.groups * Plan::groups * 32),
         last_tile(share.row_tiles - 1) {
     int row = thread / chunks;
-    x = static_cast<const char*>(call.x) + (rows.first + row) * call.x_row_stride * 2 +
+    x = static_cast<const char*>(call.x) +
         (static_cast<i64>(share.first_group) * Plan::unit_k + chunk * 8) * 2;
+    if constexpr (Config::grouped) {
+#pragma unroll
+      for (int c = 0; c < Plan::columns; ++c)
+        row_bytes[c] =
+            x_row_of(call, rows.first + min(row + 8 * c, rows.count - 1)) * call.x_row_stride * 2;
+    } else {
+      x += (rows.first + row) * call.x_row_stride * 2;
+    }
     x_target = chunk / 8 * Plan::panel_bytes + row * 128 + ((chunk % 8) ^ (row & 7)) * 16;
     scales = static_cast<const char*>(call.scales);
     if constexpr (Plan::groups == 1) {
@@ -109,6 +119,7 @@ struct GroupOperands {
     const char* source = x;
 #pragma unroll
     for (int c = 0; c < Plan::columns; ++c) {
+      if constexpr (Config::grouped) source = x + row_bytes[c];
       if (8 * c < rows_left) ptx::cp_async_16(target + c * 1024, source, bytes);
       source += eight_rows_bytes;
     }

@@ -44,6 +44,12 @@ __device__ __forceinline__ u32 load_global_u32(const void* p) {
   asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p));
   return v;
 }
+// Not through the read-only cache: a kernel before may write it while this one waits.
+__device__ __forceinline__ u32 load_global_word(const void* p) {
+  u32 v;
+  asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
 __device__ __forceinline__ float load_global_f32(const void* p) {
   float v;
   asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory");
@@ -56,6 +62,13 @@ __device__ __forceinline__ void store_global_words4(void* p, const Words4& v) {
   asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.word[0]), "r"(v.word[1]),
                "r"(v.word[2]), "r"(v.word[3])
                : "memory");
+}
+__device__ __forceinline__ void store_global_words2(void* p, const Words2& v) {
+  asm volatile("st.global.v2.u32 [%0], {%1,%2};" ::"l"(p), "r"(v.word[0]), "r"(v.word[1])
+               : "memory");
+}
+__device__ __forceinline__ void store_global_u8(void* p, u32 v) {
+  asm volatile("st.global.u8 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 __device__ __forceinline__ void store_global_u16(void* p, u16 v) {
   asm volatile("st.global.u16 [%0], %1;" ::"l"(p), "h"(v) : "memory");

@@ -24,6 +24,12 @@ struct MmaCall {
   u32* arrived;
   int m, n, k;
   i64 x_row_stride, out_row_stride;
+  // Of experts: rows first_row .. m - 1 of those that are sorted by experts, their places in out (or
+  // null), and how many of those share a row of x. `tiles`: as many as the list has room for.
+  int first_row = 0;
+  const int* rows = nullptr;
+  int shared = 1;
+  int tiles = 0;
 };
 
 struct MmaShare {
@@ -38,7 +44,8 @@ struct MmaShare {
 // The tile of this number, in the order in which tiles are given to blocks.
 template <class Config>
 __device__ __forceinline__ void place_tile(MmaShare& share, int id, const MmaCall& call) {
-  const int tiles_m = (call.m + Config::block_m - 1) / Config::block_m;
+  const int tiles_m =
+      Config::grouped ? call.tiles : (call.m + Config::block_m - 1) / Config::block_m;
   const int tiles_n = (call.n + Config::block_n - 1) / Config::block_n;
   const int rows = min(Config::raster_group_m, tiles_m), band = rows * tiles_n;
   const int first_m = id / band * rows, in_band = id % band;

@@ -20,6 +20,11 @@ struct SkinnyCall {
   void* out;
   int m, n, k;
   i64 x_row_stride, out_row_stride;
+  // Of experts: rows first_row .. m - 1 of those that are sorted by experts, their places in out (or
+  // null), and how many of those share a row of x.
+  int first_row = 0;
+  const int* rows = nullptr;
+  int shared = 1;
 };
 
 struct SkinnyShare {
@@ -41,12 +46,15 @@ struct SkinnyRows {
 };
 
 template <class Config>
-__device__ __forceinline__ SkinnyRows skinny_rows(int m) {
+__device__ __forceinline__ SkinnyRows skinny_rows(const SkinnyCall& call) {
   SkinnyRows rows;
-  rows.first = blockIdx.x * Config::block_m;
-  rows.count = min(Config::block_m, m - rows.first);
+  rows.first = Config::grouped ? call.first_row : blockIdx.x * Config::block_m;
+  rows.count = min(Config::block_m, call.m - rows.first);
   return rows;
 }
+
+// The tile of experts' rows that is this block's.
+__device__ __forceinline__ int skinny_tile() { return blockIdx.x; }
 
 template <class Config>
 __device__ __forceinline__ SkinnyShare skinny_share(int n, int k, int warp) {

@@ -1,0 +1,57 @@
+// Which expert and which of its rows belong to a block: a list of tiles that a kernel before has
+//   written. Dense schedulers place the tile's columns.
+// Run by every thread.
+// Reads -> writes: tiles in global memory -> registers.
+// Source: own. A tile is 16 bytes, so a block knows its work after one load; lists have room for the
+//   most tiles that there can be, and those that are not there have no rows.
+#pragma once
+#include "humming/ptx/move.cuh"
+
+namespace humming {
+
+// What a grouped kernel is given beside a dense one's arguments.
+struct ExpertsCall {
+  const void* tiles;              // [most][4] int: expert (-1: none here), first row, rows, unused
+  const int* rows;                // or null: the place of each sorted row in out
+  int shared;                     // rows of out that follow each other and share a row of x
+  i64 codes_bytes, scales_bytes;  // from one expert to the next
+};
+
+struct ExpertTile {
+  int expert, first, count;
+};
+
+__device__ __forceinline__ ExpertTile expert_tile(const ExpertsCall& call, int index) {
+  const Words4 v =
+      ptx::load_global_words4(static_cast<const char*>(call.tiles) + static_cast<i64>(index) * 16);
+  return {static_cast<int>(v.word[0]), static_cast<int>(v.word[1]), static_cast<int>(v.word[2])};
+}
+
+// The operands of a tile's expert in place of all experts'.
+template <class Call>
+__device__ __forceinline__ void take_expert(Call& call, const ExpertsCall& experts,
+                                            const ExpertTile& tile) {
+  const i64 e = tile.expert, row_tiles = (call.n + 15) / 16;
+  call.codes = static_cast<const char*>(call.codes) + e * experts.codes_bytes;
+  call.scales = static_cast<const char*>(call.scales) + e * experts.scales_bytes;
+  if (call.zero_points != nullptr)
+    call.zero_points = static_cast<const char*>(call.zero_points) + e * experts.scales_bytes;
+  if (call.row_scales != nullptr) call.row_scales += e * row_tiles * 16;
+  if (call.bias != nullptr) call.bias += e * call.n;
+  call.first_row = tile.first;
+  call.m = tile.first + tile.count;
+  call.rows = experts.rows;
+  call.shared = experts.shared;
+}
+
+// Where a sorted row lies in out, and in x.
+template <class Call>
+__device__ __forceinline__ i64 out_row_of(const Call& call, int row) {
+  return call.rows != nullptr ? static_cast<int>(ptx::load_global_word(call.rows + row)) : row;
+}
+template <class Call>
+__device__ __forceinline__ i64 x_row_of(const Call& call, int row) {
+  return out_row_of(call, row) / call.shared;
+}
+
+}  // namespace humming
