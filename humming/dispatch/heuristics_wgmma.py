@@ -7,7 +7,7 @@ Costs are cycles of one multiprocessor, fitted to an H200 with cold weights.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from humming.spec.config import WgmmaConfig
 from humming.spec.device import Device
@@ -44,22 +44,50 @@ _TILES = (
 _MOST_STAGES = 14
 _RASTER_ROWS = 2048  # of x, that a wave goes through before the next rows of w
 _STAGE_K = 64
+_LEAST_SHARE = 512  # columns of k that a block has
 
-_STEP, _STEP_ROW = 22.0, 0.294  # cycles of 64 rows of w by 16 of k, and of a row of x in it
-_STAGE = 138.0  # of a stage besides
-_CHAIN, _CHAIN_TILE = 184.0, 225.0  # of a stage of one warpgroup, which waits for itself; of a tile
-_READ = 34.0  # bytes of x and weights a cycle, from L2
-_BLOCK, _NEXT = 3850.0, 2760.0  # of a launch besides, and of each tile after the first
-_SHORTER = 0.7  # of it where the next launch finds room beside this one
-_OUT = 643.0  # of 8192 outputs
-_MEET, _MEET_OUT = 1500.0, 4800.0  # of blocks that share k, and of 8192 sums that they exchange
+_SPLITS = (2, 4)
+
+
+@dataclass(frozen=True)
+class WgmmaCosts:
+    """Cycles of one multiprocessor of an H200, as `python -m benchmarks.heuristic` fits them.
+
+    step, step_row      64 rows of w by 16 of k, and a row of x in it
+    stage               a stage besides
+    chain, chain_tile   a stage of one warpgroup, which waits for itself, and a tile of it
+    read                bytes of weights and x a cycle, from L2
+    block, next_tile    a launch besides, and each tile after the first
+    shorter             part of it where the next launch finds room beside this one
+    out                 8192 outputs
+    meet, meet_out      blocks that share k through memory, and 8192 sums that they exchange
+    cluster, cluster_out      the same in a cluster
+    """
+
+    step: float = 22.0
+    step_row: float = 0.294
+    stage: float = 138.0
+    chain: float = 184.0
+    chain_tile: float = 225.0
+    read: float = 34.0
+    block: float = 3850.0
+    next_tile: float = 2760.0
+    shorter: float = 0.7
+    out: float = 643.0
+    meet: float = 1500.0
+    meet_out: float = 4800.0
+    cluster: float = 1500.0
+    cluster_out: float = 2000.0
+
+
+COSTS = WgmmaCosts()
 
 
 def wgmma_default(problem: Problem, device: Device, m: int) -> WgmmaConfig | None:
     """The config that is best at about `m` rows of x and legal for `problem`, which has as many or
     more; None where there is none."""
     at = problem.at(m)
-    choices = sorted(_choices(at, device), key=lambda config: _cost(config, at, device))
+    choices = sorted(_choices(at, device), key=lambda config: wgmma_cost(config, at, device))
     legal = (config for config in choices if not config_violations(config, problem, device))
     return next(legal, None)
 
@@ -85,29 +113,39 @@ def _choices(problem: Problem, device: Device) -> Iterator[WgmmaConfig]:
         if deep:
             yield deep
             yield replace(deep, stream_k=1)
+        for split_k in _SPLITS:
+            deep = _deepest(replace(config, split_k=split_k), problem, device)
+            if deep and problem.k >= split_k * _LEAST_SHARE:
+                yield deep
 
 
-def _cost(config: WgmmaConfig, problem: Problem, device: Device) -> float:
+def wgmma_cost(
+    config: WgmmaConfig, problem: Problem, device: Device, costs: WgmmaCosts = COSTS
+) -> float:
     """Cycles until the last block ends."""
     sms = device.sm_count or 1
     dealt = wgmma_deal(config, problem.m, problem.n, problem.k, sms)
     stages = -(-problem.k // 128) * 2
     waves = -(-dealt.whole // dealt.clusters)
     shares = dealt.runs // dealt.streamed if dealt.runs else 0
-    many = waves * stages + (-(-stages // shares) if shares else 0)
+    many = waves * -(-stages // config.split_k) + (-(-stages // shares) if shares else 0)
 
-    rows, together = wgmma_block_rows(config), config.blocks_per_sm if dealt.clusters > sms else 1
-    multiply = rows // 16 * together * (_STEP + _STEP_ROW * config.block_m) + _STAGE
-    chain = _CHAIN + _CHAIN_TILE * config.tiles_n
+    blocks = dealt.clusters * config.cluster_n * config.split_k
+    rows, together = wgmma_block_rows(config), config.blocks_per_sm if blocks > sms else 1
+    multiply = rows // 16 * together * (costs.step + costs.step_row * config.block_m) + costs.stage
+    chain = costs.chain + costs.chain_tile * config.tiles_n
     bits = problem.quant.weight.dtype.bits
-    read = (config.block_m * _STAGE_K * 2 + rows * _STAGE_K * bits // 8) * together / _READ
+    read = (config.block_m * _STAGE_K * 2 + rows * _STAGE_K * bits // 8) * together / costs.read
     stage = float((multiply**6 + chain**6 + read**6) ** (1 / 6))
 
     outputs = config.block_m * rows * together / 8192
-    cost = many * stage + _BLOCK * (_SHORTER if config.blocks_per_sm > 1 else 1)
-    cost += _NEXT * max(0, waves - 1) + _OUT * waves * outputs
+    cost = many * stage + costs.block * (costs.shorter if config.blocks_per_sm > 1 else 1)
+    cost += costs.next_tile * max(0, waves - 1) + costs.out * waves * outputs
     if shares:
-        cost += _MEET + (_OUT + _MEET_OUT) * outputs
+        cost += costs.meet + (costs.out + costs.meet_out) * outputs
+    if config.split_k > 1:
+        sent = outputs * (config.split_k - 1) / config.split_k
+        cost += waves * (costs.cluster + costs.cluster_out * sent)
     return cost
 
 
