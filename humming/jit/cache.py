@@ -20,7 +20,7 @@ from pathlib import Path
 from humming.errors import CompilerNotFoundError
 from humming.jit import nvrtc
 from humming.jit.compiler import BASE_FLAGS, Compiler, compile_source, find_compiler
-from humming.jit.source import KernelSource, render
+from humming.jit.source import KernelSource, companions, render
 from humming.settings import cache_dir
 from humming.spec.canonical import content_hash
 from humming.spec.config import KernelConfig
@@ -117,6 +117,8 @@ def compiled(
     source = render(config, problem)
     is_cuda = source.language == "cuda"
     arch = nvrtc.nvrtc_arch(source, device) if is_cuda else device.arch
+    for beside in companions(source):
+        compiled_source(beside, nvrtc.nvrtc_arch(beside, device), timeout_s)
     return compiled_source(source, arch, timeout_s)
 
 

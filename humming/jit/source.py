@@ -105,6 +105,16 @@ def _compiler_flag(cpu_flag: str) -> str:
     return f"-m{cpu_flag.replace('_', '')}"
 
 
+def companions(source: KernelSource) -> tuple[KernelSource, ...]:
+    """Sources of the kernels that a call of `source` launches before it: those that quantize x."""
+    recipe = source.static.get("input_recipe")
+    if recipe is None:
+        return ()
+    from humming.jit.cuda.input_source import InputRecipe, input_source  # it builds on this module
+
+    return (input_source(InputRecipe(**recipe)),)
+
+
 @lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
     return jinja2.Environment(

@@ -1,9 +1,11 @@
 """What a call makes of x where the format quantizes activations too: codes and scales a token, or a
-token and group. Weights are quantizers.py; kernels do the same in their own prologue.
+token and group. Weights are quantizers.py; kernels do the same in their own prologue, or before it.
 
 scale = absmax / largest and code = nearest(x / scale), ties to even, both in fp32 with true
 divisions; a scale is at least 2^-126, fp32's smallest normal number, and a row or group of zeros
-has scale 1. So a kernel that does the same gives the same codes.
+has scale 1. Scales that are powers of two are those of OCP MX v1.0. Of nvfp4 a token has a scale by
+which its largest number is at the largest of both levels, and a group's is rounded to fp8e4m3 under
+it. So a kernel that does the same gives the same codes.
 """
 
 from __future__ import annotations
@@ -11,8 +13,11 @@ from __future__ import annotations
 import torch
 
 from humming.errors import FormatError
-from humming.quantize.values import decode, encode
+from humming.quantize.values import decode, encode, round_to_grid
+from humming.spec.dtypes import dtype
 from humming.spec.formats import TensorFormat
+
+_LEAST = torch.finfo(torch.float32).tiny
 
 
 def quantize_activations(
@@ -22,7 +27,7 @@ def quantize_activations(
 
     Raises FormatError where the scale is not made in the call but stored with the weight.
     """
-    if not activation.dynamic or activation.scale_dtype:
+    if not activation.dynamic:
         raise FormatError(
             f"activations must be quantized a token, or a token and group, but got "
             f"'{activation.name}', whose scales are elsewhere; use {activation.dtype.name}"
@@ -32,18 +37,44 @@ def quantize_activations(
     size = activation.group_size or k
     padded = torch.nn.functional.pad(x.to(torch.float32), (0, groups * size - k))
     grouped = padded.view(m, groups, size)
-    absmax = grouped.abs().amax(2, keepdim=True)
-    scales = (absmax / activation.dtype.largest).clamp_min(torch.finfo(torch.float32).tiny)
-    scales = torch.where(absmax == 0, 1.0, scales)
-    codes = encode(grouped / scales, activation.dtype).view(m, -1)[:, :k]
+    scales = _scales(grouped.abs().amax(2, keepdim=True), activation)
+    quotients = grouped / scales
+    if activation.dtype.is_integer:
+        quotients.clamp_min_(-activation.dtype.largest)
+    codes = encode(quotients, activation.dtype).view(m, -1)[:, :k]
     return codes.contiguous(), scales.view(m, groups)
 
 
-def requantized(x: torch.Tensor, activation: TensorFormat | None) -> torch.Tensor:
+def _scales(absmax: torch.Tensor, activation: TensorFormat) -> torch.Tensor:
+    """fp32 scales of groups [m, groups, 1] by their largest magnitudes."""
+    stored = activation.dtype
+    if activation.scale_dtype == "e8m0":
+        last = int(stored.largest).bit_length()
+        exponent = (torch.frexp(absmax).exponent - last).clamp_(-127, 127)
+        made = torch.ldexp(torch.ones_like(absmax), exponent)
+    elif activation.second_scale:
+        under = dtype("fp8e4m3")
+        row = absmax.amax(1, keepdim=True)
+        second = (row / (stored.largest * under.largest)).clamp_min(_LEAST)
+        second = torch.where(row == 0, 1.0, second)
+        held = round_to_grid((absmax / stored.largest / second).clamp_min(2.0**-9), under)
+        return torch.where(absmax == 0, 1.0, held) * second
+    else:
+        made = (absmax / stored.largest).clamp_min(_LEAST)
+    return torch.where(absmax == 0, 1.0, made)
+
+
+def requantized(
+    x: torch.Tensor, activation: TensorFormat | None, permutation: torch.Tensor | None = None
+) -> torch.Tensor:
     """float64 [m, k]: the activations that a product with `activation` multiplies; `x` itself where
-    that is None."""
+    that is None. Groups are of columns as a weight with this `permutation` stores them."""
     if activation is None:
         return x.to(torch.float64)
+    if permutation is not None and activation.group_size is not None:
+        order = permutation.to(torch.int64)
+        gathered = requantized(x.index_select(1, order), activation)
+        return torch.empty_like(gathered).index_copy_(1, order, gathered)
     codes, scales = quantize_activations(x, activation)
     size = activation.group_size or x.shape[1]
     wide = scales.to(torch.float64).repeat_interleave(size, dim=1)[:, : x.shape[1]]

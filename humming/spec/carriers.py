@@ -36,10 +36,13 @@ def carrier(format: str) -> str | None:
     quant = QuantFormat.parse(format)
     if quant.activation is None or not _activation_fits(quant.activation):
         return None
-    for name in CARRIERS:
-        if _holds(dtype(name), quant.activation.dtype) and _weight_fits(quant.weight, name):
-            return name
-    return None
+    held = (name for name in CARRIERS if _holds(dtype(name), quant.activation.dtype))
+    return next((name for name in held if _weight_fits(quant.weight, name)), None)
+
+
+def carrier_of(activation: TensorFormat) -> str | None:
+    """The type that holds the codes of x whatever the weight is; None where none does."""
+    return next((name for name in CARRIERS if _holds(dtype(name), activation.dtype)), None)
 
 
 def _activation_fits(activation: TensorFormat) -> bool:

@@ -52,6 +52,7 @@ def test_templates_hold_constants_only():
     assert {path.name for path in TEMPLATES} == {
         "dequantize.cu.j2",
         "mma.cu.j2",
+        "quantize_input.cu.j2",
         "read_probe.cu.j2",
         "skinny.cu.j2",
         "wgmma.cu.j2",

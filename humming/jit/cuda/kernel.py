@@ -9,13 +9,14 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from humming.errors import KernelLoadError, LaunchError, LayoutError
 from humming.jit.cache import CompiledKernel, read_library
 from humming.jit.cuda.driver import DeviceFunction
+from humming.jit.cuda.input_quantizer import InputQuantizer, InputRecipe, input_quantizer
 from humming.jit.cuda.launcher import PreparedCall
 from humming.jit.cuda.recording import recorded
 from humming.jit.load import TORCH_DTYPES, PackedOperand
@@ -34,6 +35,10 @@ class CudaKernel(ABC):
 
     Calls never synchronise, and may be captured into a CUDA graph once the kernel is loaded on the
     GPU, which `load` does for its device and a first call does for another one.
+
+    Where the format quantizes activations, a call does that first, by the kernel `input`, into the
+    beginning of its workspace: to codes and scales where products are made of those, else to
+    numbers of x's type.
     """
 
     name: str
@@ -51,10 +56,20 @@ class CudaKernel(ABC):
         self._has = (bool(static["has_zero_points"]), bool(static["has_row_scales"]))
         self._smem_bytes = int(static.get("smem_bytes", 0))
         self._functions: dict[int, DeviceFunction] = {}
+        recipe = static.get("input_recipe")
+        self.input: InputQuantizer | None = None
+        if recipe is not None:
+            self.input = input_quantizer(InputRecipe(**recipe))
+        self._multiplies_codes = recipe is not None and recipe["output"] != "numbers"
 
-    @abstractmethod
     def workspace_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:
         """Bytes of scratch memory that a launch of this shape needs; 0 = none."""
+        made = 0 if self.input is None else self.input.nbytes(m, k)
+        return made + self.scratch_bytes(m, n, k, threads)
+
+    @abstractmethod
+    def scratch_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:
+        """Those of the kernel itself, quantized x apart."""
 
     def launch(
         self,
@@ -74,8 +89,40 @@ class CudaKernel(ABC):
         not fit, LaunchError where the driver refuses.
         """
         self._check(x, packed, bias, out)
-        if x.shape[0]:
-            self._enqueue(self.function(x.device.index), x, packed, bias, out, workspace)
+        if not x.shape[0]:
+            return
+        function = self.function(x.device.index)
+        if self.input is None:
+            self._enqueue(function, x, packed, bias, out, workspace)
+            return
+        room = self._room(x, workspace, self.workspace_bytes(x.shape[0], packed.n, packed.k))
+        room = room.view(-1).view(torch.uint8)
+        made = self.input.enqueue(x, room, packed.permutation)
+        rest = room[self.input.nbytes(*x.shape) :]
+        packed = _in_order(packed)
+        if made.scales is None:
+            self._enqueue(function, made.codes, packed, bias, out, rest)
+        else:
+            self._enqueue_codes(function, made.codes, made.scales, packed, bias, out, rest)
+
+    def launch_quantized(
+        self,
+        codes: torch.Tensor,
+        scales: torch.Tensor,
+        packed: PackedOperand,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        workspace: torch.Tensor | None = None,
+    ) -> None:
+        """`launch` on x that is quantized: `codes` and `scales` as jit/cuda/input_quantizer.py
+        makes them, in the order of the weight's columns; of a kernel that multiplies codes."""
+        if not self._multiplies_codes:
+            raise LayoutError("this kernel multiplies numbers of 16 bits; call launch with x")
+        self._check_parts(packed)
+        if codes.shape[0]:
+            function = self.function(codes.device.index)
+            packed = _in_order(packed)
+            self._enqueue_codes(function, codes, scales, packed, bias, out, workspace)
 
     def prepared(
         self,
@@ -112,6 +159,8 @@ class CudaKernel(ABC):
                 )
             with _LOCK:
                 function = self._functions.get(index) or self._load_on(index)
+            if self.input is not None:
+                self.input.function(index)
         return function
 
     def resources(self) -> dict[str, int]:
@@ -152,6 +201,11 @@ class CudaKernel(ABC):
     ) -> None:
         """Enqueues a call whose operands were checked, with `m >= 1`."""
 
+    def _enqueue_codes(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """The same of quantized x, of a family that multiplies codes: (function, codes, scales,
+        packed, bias, out, workspace), `codes` and `scales` as in `launch_quantized`."""
+        raise LaunchError(f"{self.name} multiplies numbers of 16 bits, not codes")
+
     def _check(
         self,
         x: torch.Tensor,
@@ -186,7 +240,7 @@ class CudaKernel(ABC):
         zeros, rows, order = packed.zero_points, packed.row_scales, packed.permutation
         if ((zeros is not None), (rows is not None)) != self._has:
             self._refuse_parts(packed)
-        if order is not None and not self.takes_permutation:
+        if order is not None and not self.takes_permutation and self.input is None:
             raise LayoutError(
                 "this kernel was compiled without act-order, but the weight has a permutation; "
                 "compile it for a problem with act_order=True"
@@ -208,6 +262,25 @@ class CudaKernel(ABC):
                     f"a weight of format '{static['format']}' must come "
                     f"{'with' if wanted else 'without'} {name}; pack it with humming.quantize.pack"
                 )
+
+
+class _InOrder(NamedTuple):
+    """A packed weight for x whose columns were gathered."""
+
+    n: int
+    k: int
+    codes: torch.Tensor
+    scales: torch.Tensor
+    zero_points: torch.Tensor | None
+    row_scales: torch.Tensor | None
+    permutation: torch.Tensor | None = None
+
+
+def _in_order(packed: PackedOperand) -> PackedOperand:
+    if packed.permutation is None:
+        return packed
+    parts = (packed.codes, packed.scales, packed.zero_points, packed.row_scales)
+    return _InOrder(packed.n, packed.k, *parts)
 
 
 def _of(tensor: torch.Tensor) -> str:

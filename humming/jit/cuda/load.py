@@ -46,7 +46,7 @@ class SkinnyKernel(CudaKernel):
         self._dependent = bool(config.dependent_launch)
         self._by_element = self.takes_permutation = bool(compiled.source.static["x_by_element"])
 
-    def workspace_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
+    def scratch_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
         """None: 0."""
         return 0
 
@@ -107,7 +107,7 @@ class DequantizeKernel(CudaKernel):
         self._config = config
         self._panel_n = min(config.panel_n or _GRID_Y_MOST * TILE_N, _GRID_Y_MOST * TILE_N)
 
-    def workspace_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
+    def scratch_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
         """One panel of the weight in 16 bits."""
         return min(n, self._panel_n) * _pitch(k) * 2
 
@@ -138,7 +138,7 @@ class DequantizeKernel(CudaKernel):
         self, x: torch.Tensor, n: int, k: int, workspace: torch.Tensor | None
     ) -> torch.Tensor:
         """The scratch memory as [rows of a panel, pitch] of x's dtype."""
-        rows, needed = min(n, self._panel_n), self.workspace_bytes(x.shape[0], n, k)
+        rows, needed = min(n, self._panel_n), self.scratch_bytes(x.shape[0], n, k)
         room = self._room(x, workspace, needed)
         return room.view(torch.uint8).view(-1)[:needed].view(self._dtype).view(rows, -1)
 

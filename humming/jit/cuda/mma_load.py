@@ -40,7 +40,7 @@ class MmaKernel(CudaKernel):
         self._through_memory = config.split_k > 1 and not config.cluster
         self._adders: dict[int, DeviceFunction] = {}
 
-    def workspace_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
+    def scratch_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
         """fp32 sums of each share of k, rows of n rounded up to 8; or of a tile for each block."""
         config = self._config
         if config.stream_k:
@@ -73,7 +73,7 @@ class MmaKernel(CudaKernel):
             rows = room.shape[1]
         if bias is not None:
             bias = bias.to(torch.float32).contiguous()
-        needed = self.workspace_bytes(m, n, k)
+        needed = self.scratch_bytes(m, n, k)
         sums = self._room(x, workspace, needed) if needed else None
         places = (*map(_address, (packed.row_scales, bias, out, sums)),)
         out_rows = out.stride(0) if m > 1 else n

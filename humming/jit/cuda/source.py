@@ -22,7 +22,7 @@ from humming.spec.config import (
     WgmmaConfig,
     config_to_dict,
 )
-from humming.spec.layouts import CUDA_LAYOUT, LAYOUTS
+from humming.spec.layouts import CUDA_A8_LAYOUT, CUDA_LAYOUT, LAYOUTS
 from humming.spec.legality import mma_smem_bytes, skinny_smem_bytes, wgmma_smem_bytes
 from humming.spec.legality.skinny import x_by_element
 from humming.spec.problem import Problem
@@ -37,10 +37,14 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
     Raises FormatError where the layout lacks the format, LegalityError for another activation or a
     config of another kind of device.
     """
-    if problem.quant.activation is not None or not LAYOUTS[CUDA_LAYOUT].holds(problem.format):
+    if not LAYOUTS[CUDA_LAYOUT].holds(problem.format):
         raise FormatError(
-            f"family '{config.family}' renders {LAYOUTS[CUDA_LAYOUT].holds_what} and no quantized "
-            f"activations, but got '{problem.format}'"
+            f"family '{config.family}' renders {LAYOUTS[CUDA_LAYOUT].holds_what}, but got "
+            f"'{problem.format}'"
+        )
+    if problem.layout == CUDA_A8_LAYOUT and not isinstance(config, MmaConfig):
+        raise FormatError(
+            f"family '{config.family}' reads layout '{CUDA_LAYOUT}', but got '{problem.layout}'"
         )
     if isinstance(config, CpuConfig) or problem.activation_dtype not in CXX_TYPES:
         raise LegalityError(
@@ -50,6 +54,7 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
     static: dict[str, Any] = {
         **config_to_dict(config),
         "format": problem.format,
+        "input_recipe": input_recipe(problem),
         "activation_dtype": problem.activation_dtype,
         "output_dtype": problem.output_dtype,
         **weight_constants(problem),
@@ -82,6 +87,18 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
         headers=headers_of(text, INCLUDE_DIR),
         static=static,
     )
+
+
+def input_recipe(problem: Problem, nibbles: bool = False) -> dict[str, str] | None:
+    """What a call makes of x, as input_source.InputRecipe takes it; None where x stays as it is.
+    `nibbles`: products of 4 bits."""
+    activation = problem.quant.activation
+    if activation is None:
+        return None
+    output = "numbers"
+    if problem.layout == CUDA_A8_LAYOUT:
+        output = "nibbles" if nibbles else "bytes"
+    return {"activation": activation.name, "dtype": problem.activation_dtype, "output": output}
 
 
 def read_probe_source() -> KernelSource:

@@ -50,7 +50,7 @@ class WgmmaKernel(CudaKernel):
         self._x_maps: OrderedDict[tuple[int, ...], TensorMap] = OrderedDict()
         self._code_maps: dict[int, tuple[weakref.ref[torch.Tensor], int, TensorMap]] = {}
 
-    def workspace_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
+    def scratch_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
         """A partial tile of fp32 for each block and run along k."""
         counts = self._sm_counts.values() or [_sm_count(torch.cuda.current_device())]
         return max(self._partial_bytes(wgmma_deal(self._config, m, n, k, sms)) for sms in counts)
