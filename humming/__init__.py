@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from humming.version import __version__
 
 if TYPE_CHECKING:
+    from humming.attach import attach
     from humming.convert import convert, prepare
     from humming.gemm import gemm
     from humming.linear import HummingLinear
@@ -29,6 +30,7 @@ __all__ = [
     "HummingMoE",
     "QuantizedTensor",
     "__version__",
+    "attach",
     "convert",
     "gemm",
     "moe_gemm",
@@ -46,7 +48,7 @@ _HOMES = {
     "prepare": "humming.convert",
     "record_routing": "humming.moe.recording",
 }
-_BOTH = ("convert", "gemm", "quantize")
+_BOTH = ("attach", "convert", "gemm", "quantize")
 
 
 class _CallableModule(ModuleType):
