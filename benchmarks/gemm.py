@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,48 +48,73 @@ TOLERANCE = 0.1
 """A row is reproduced where our time, in torch's of the same rounds, differs by no more."""
 
 
-def run(
-    shapes: Sequence[tuple[int, int]],
-    m_values: tuple[int, ...],
-    device: Device,
-    seconds: float,
-    peer: Path | None,
-    formats: Sequence[str],
-    database: str | None,
-) -> Iterator[dict[str, Any]]:
-    """The whole comparison as plain JSON, after each shape anew; `seconds` is the tuning budget of
-    all points, `database` the URL that keeps their evidence, by default none."""
-    started, clock = provenance(device), time.monotonic()
+@dataclass(frozen=True)
+class Asked:
+    """What is compared: weights of `formats` and `shapes` (n, k) at `m_values`.
+
+    `seconds` is the tuning budget of all points; None: nothing is tuned, the heuristic serves.
+    `database` is the URL that keeps their evidence, by default none does; `peer` the folder in
+    which humming-kernels is installed, None without it.
+    """
+
+    shapes: Sequence[tuple[int, int]]
+    m_values: tuple[int, ...]
+    formats: Sequence[str]
+    device: Device
+    seconds: float | None
+    peer: Path | None = None
+    database: str | None = None
+
+
+def run(asked: Asked) -> Iterator[dict[str, Any]]:
+    """The whole comparison as plain JSON, after each shape anew."""
+    started, clock = provenance(asked.device), time.monotonic()
     took: dict[str, float] = {}
 
     def done(stage: str) -> None:
         took[stage] = time.monotonic() - clock - sum(took.values())
         print(f"{stage}: {took[stage]:.1f} s", file=sys.stderr, flush=True)
 
-    warming = None if peer is None else Warming(peer, shapes, m_values, formats)
-    compile_ahead(shapes, m_values, device, formats)
+    warming = None
+    if asked.peer is not None:
+        warming = Warming(asked.peer, asked.shapes, asked.m_values, asked.formats)
+    if asked.seconds is not None:
+        compile_ahead(asked.shapes, asked.m_values, asked.device, asked.formats)
     done("compiling_ahead")
     if warming is not None:
         warming.finish(_WARMING_SECONDS)
     done("warming_the_peer")
-    with tempfile.TemporaryDirectory(prefix="humming-benchmark-") as folder:
-        url = database or f"sqlite:///{folder}/tuning.db"
-        tuned = tune_shapes(shapes, m_values, device, seconds, Path(folder), formats, url)
+    tuned = _tuned(asked)
     done("tuning")
     rows: list[dict[str, Any]] = []
-    points = [(format, n, k) for format in formats for n, k in shapes]
-    for row in measured(points, m_values, tuned.table, device, peer):
-        rows.append(row | _proof(tuned, row, device))
-        if len(rows) % len(m_values) == 0:
+    points = [(format, n, k) for format in asked.formats for n, k in asked.shapes]
+    for row in measured(points, asked.m_values, tuned.table, asked.device, asked.peer):
+        rows.append(row | _proof(tuned, row, asked.device))
+        if len(rows) % len(asked.m_values) == 0:
             yield {
                 "benchmark": "gemm",
-                "format": ",".join(formats),
+                "format": ",".join(asked.formats),
                 "rounds": ROUNDS,
                 "replays": REPLAYS,
                 "seconds": {**took, "all": time.monotonic() - clock},
                 "provenance": started,
                 "rows": rows,
             }
+
+
+def _tuned(asked: Asked) -> TunedShapes:
+    if asked.seconds is None:
+        return TunedShapes(TunedTable("heuristic", ()), {})
+    with tempfile.TemporaryDirectory(prefix="humming-benchmark-") as folder:
+        return tune_shapes(
+            asked.shapes,
+            asked.m_values,
+            asked.device,
+            asked.seconds,
+            Path(folder),
+            asked.formats,
+            asked.database or f"sqlite:///{folder}/tuning.db",
+        )
 
 
 def measured(
@@ -224,6 +250,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--device", default="auto")
     parser.add_argument("--db", help="database that keeps the evidence; by default none does")
     parser.add_argument("--budget", default="10m", help="tuning time of all points together")
+    parser.add_argument("--heuristic", action="store_true", help="tune nothing")
     parser.add_argument("--peer", type=Path, help="folder in which humming-kernels is installed")
     parser.add_argument("--out", type=Path, help="file for the JSON; else it is printed")
     parser.add_argument("--check", type=Path, help="a result whose rows are measured anew")
@@ -263,8 +290,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report = json.loads(found.check.read_text("utf-8"))
             return int(check(report, found.rows, device, found.peer) > 0)
         text = ""
-        asked = (found.shapes, found.m_values, device, found.seconds, found.peer)
-        for report in run(*asked, found.formats, found.db):
+        asked = Asked(
+            found.shapes,
+            found.m_values,
+            found.formats,
+            device,
+            None if found.heuristic else found.seconds,
+            found.peer,
+            found.db,
+        )
+        for report in run(asked):
             text = json.dumps(report, indent=1) + "\n"
             if found.out is not None:
                 found.out.parent.mkdir(parents=True, exist_ok=True)

@@ -137,7 +137,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.heuristic", description=__doc__)
     parser.add_argument("file", type=Path, help="evidence, as --db writes it")
-    parser.add_argument("--db", help="write the file from this database first")
+    parser.add_argument("--db", help="write the file from this database, and end")
     parser.add_argument("--device", default="auto", help="with --db: whose evidence")
     parser.add_argument("--fit", action="store_true", help="print constants fitted to all rows")
     return parser.parse_args(arguments)
@@ -149,8 +149,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if found.db is not None:
             report = _from_database(found.db, found.device)
-        else:
-            report = json.loads(found.file.read_text("utf-8"))
+            found.file.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+            return 0
+        report = json.loads(found.file.read_text("utf-8"))
         device = _device(report["device"])
         points = left_out(rows_of(report), device)
         report["points"] = points
