@@ -122,7 +122,11 @@ def _timed(
     worker: Worker,
     rounds: int,
 ) -> dict[str, float]:
-    """Config id -> microseconds: medians, races joined by the heuristic's time in each of them."""
+    """Config id -> microseconds.
+
+    On a GPU medians, and races are joined by the heuristic's time in each. On a CPU the least of
+    many short samples, as other work on the machine only adds to a time.
+    """
     anchor = config_id(heuristic(problem, device))
     others = [key for key in keys if key != anchor]
     found: dict[str, float] = {}
@@ -137,10 +141,11 @@ def _timed(
             sys.stderr.write(f"m={problem.m}: a race was lost: {lost}\n")
             continue
         assert isinstance(raced, Raced)
-        medians = [statistics.median(side) for side in raced.samples_us]
-        scale = scale or medians[0]
+        figure = min if device.kind == "cpu" else statistics.median
+        times = [figure(side) for side in raced.samples_us]
+        scale = scale if scale and device.kind == "cuda" else times[0]
         found |= {
-            key: round(us * scale / medians[0], 3) for key, us in zip(group, medians, strict=True)
+            key: round(us * scale / times[0], 3) for key, us in zip(group, times, strict=True)
         }
     return found
 
@@ -159,6 +164,7 @@ def _write(
         "provenance": provenance(device),
         "seconds": round(seconds, 1),
         "rounds": asked.rounds,
+        "figure": "least" if device.kind == "cpu" else "median",
         "checked": asked.check,
         "problem": plain(layer.at(0)),
         "configs": [config_to_dict(config) for config in configs.values()],

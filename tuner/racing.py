@@ -47,6 +47,8 @@ def going_on(rounds: Sequence[Sequence[float]], look_at_proofs: bool = True) -> 
     it is slower than the leader of those that ran as long.
     """
     longest = len(rounds[0])
+    if not longest:  # no round was worth anything yet
+        return list(range(len(rounds)))
     alive = [side for side in range(1, len(rounds)) if len(rounds[side]) == longest]
     alive = [side for side in alive if _may_win(rounds[side], rounds[0])]
     if alive:

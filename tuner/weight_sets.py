@@ -48,9 +48,10 @@ class WeightSets:
         return True
 
     def record(self) -> dict[str, Any]:
-        """What stands beside samples: how many sets, of how many; whether they exceed the cache
-        still."""
-        cold = len(self.sets) * self.sets[0].nbytes > self._cache_bytes
+        """What stands beside samples: how many sets, of how many; whether those that memory left
+        still exceed the cache."""
+        all_there = len(self.sets) == self.wanted
+        cold = all_there or len(self.sets) * self.sets[0].nbytes > self._cache_bytes
         return {"weight_sets": len(self.sets), "wanted_sets": self.wanted, "cold": cold}
 
 

@@ -45,6 +45,10 @@ def test_a_sure_loser_goes_and_the_incumbent_stays():
     assert going_on([incumbent, slower, [0.8 * us for us in incumbent]], False) == [0, 2]
 
 
+def test_where_no_round_was_clean_all_go_on():
+    assert going_on([[], [], []]) == [0, 1, 2]
+
+
 def test_a_dropped_side_never_comes_back():
     incumbent = [100.0] * 12
     assert going_on([incumbent, [50.0] * 6, [90.0] * 12], False) == [0, 2]
