@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from humming.dispatch import heuristics_cpu
+from humming.dispatch.heuristics_grouped import grouped, rows_of_expert
 from humming.spec.config import KernelConfig
 from humming.spec.device import Device
 from humming.spec.problem import M_END, Problem
@@ -19,6 +20,8 @@ STEPS = (0, *(2**power for power in range(1, 21)))
 def heuristic(problem: Problem, device: Device) -> KernelConfig:
     """The default config of the experts `problem` (its m counts) on `device`."""
     low = [step for step in STEPS if step <= problem.m][-1]
+    if device.kind == "cuda":
+        return grouped(problem.at(low), device)
     return heuristics_cpu.heuristic(of_one_expert(problem.at(low)), device)
 
 
@@ -38,8 +41,3 @@ def of_one_expert(problem: Problem) -> Problem:
     return replace(
         problem, op="dense", experts=None, top_k=None, routing=None, m=rows_of_expert(problem)
     )
-
-
-def rows_of_expert(problem: Problem) -> int:
-    """Rows of an expert that is met, in the mean; one at least."""
-    return max(1, round(problem.pairs / max(problem.experts_met, 1.0)))

@@ -1,5 +1,5 @@
-"""What stands between an expert's two projections, by name. GPUs have one kernel for all of them in
-kernels/cuda; this says what it computes."""
+"""What stands between an expert's two projections, by name, as torch computes it; on a GPU a kernel
+of our own does the same in one launch."""
 
 from __future__ import annotations
 
@@ -50,6 +50,14 @@ class ExpertActivation:
 
     def __call__(self, projected: torch.Tensor) -> torch.Tensor:
         """[rows, 2 * i] or [rows, i] -> [rows, i] of the same type, computed in fp32."""
+        if runs_in_one_launch(projected):
+            from humming.jit.cuda.experts_load import activate  # CUDA alone
+
+            return activate(projected, self.name, self.gated, self.alpha, self.limit)
+        return self.of_torch(projected)
+
+    def of_torch(self, projected: torch.Tensor) -> torch.Tensor:
+        """The same by torch's functions, on any device."""
         wide = projected.to(torch.float32)
         if not self.gated:
             return _FUNCTIONS[self.name](wide).to(projected.dtype)
@@ -66,6 +74,17 @@ class ExpertActivation:
         if not gated and own in ("silu", "gelu"):
             own += "_plain"
         return ExpertActivation(own)
+
+
+def runs_in_one_launch(x: torch.Tensor) -> bool:
+    """Whether kernels of our own take `x`: on a GPU, of 16 bits, while nothing traces the call."""
+    return (
+        x.is_cuda
+        and x.dtype in (torch.bfloat16, torch.float16)
+        and x.is_contiguous()
+        and type(x) is torch.Tensor
+        and not torch.compiler.is_compiling()
+    )
 
 
 def _gelu_tanh(x: torch.Tensor) -> torch.Tensor:

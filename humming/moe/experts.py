@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from humming.errors import LayoutError
-from humming.moe.activations import ExpertActivation
+from humming.moe.activations import ExpertActivation, runs_in_one_launch
 from humming.moe.router import combine
 from humming.moe.rows import Rows
 from humming.moe.stack import ExpertStack
@@ -88,6 +88,10 @@ class HummingExperts(nn.Module):
             x = (x[:, None].to(torch.float32) * top_k_weights[:, :, None]).to(x.dtype)
             x, weights = x.view(m * top_k, -1), None
         rows = Rows.indexed(top_k_index, self.first_expert, shared=not self.scales_input)
+        if runs_in_one_launch(x) and rows.count:
+            from humming.jit.cuda.experts_load import sort_rows  # CUDA alone
+
+            sort_rows(rows, self.up.spec.experts, (self.up.block_m(rows), self.down.block_m(rows)))
         middle = self.activation(self.up(x, rows))
         out = self.down(middle, rows.with_own_x())
         return combine(out.view(m, top_k, -1), weights)

@@ -73,6 +73,12 @@ def _text(spec: ExpertsSpec) -> str:
 class ExpertsPlan(Plan):
     """How the experts of one layer are served at one place for one activation type."""
 
+    def kernel_of(self, tokens: int) -> tuple[int, Any]:
+        """The interval of so many tokens, and its kernel."""
+        bound = self._bound
+        index = bisect_right(bound.lows, max(tokens, 1)) - 1
+        return index, bound.kernels[index] or self._load(bound, index)
+
     def run_experts(
         self,
         x: torch.Tensor,
@@ -87,9 +93,7 @@ class ExpertsPlan(Plan):
             out = x.new_empty(rows.count, weight.n)
         if rows.count == 0:
             return out
-        bound, m = self._bound, max(rows.tokens, 1)
-        index = bisect_right(bound.lows, m) - 1
-        kernel: Any = bound.kernels[index] or self._load(bound, index)
+        bound, (index, kernel) = self._bound, self.kernel_of(rows.tokens)
         if self.gpu < 0:
             needed = kernel.workspace_bytes(
                 rows.count, weight.n, weight.k, self.threads, weight.experts

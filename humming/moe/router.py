@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from humming.errors import LayoutError
+from humming.moe.activations import runs_in_one_launch
 
 SCORINGS = ("softmax", "sigmoid", "chosen_softmax", "chosen_sigmoid")
 
@@ -94,6 +95,11 @@ def combine(out: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
     """[m, top_k, n] weighted by fp32 [m, top_k] (None: 1 each) -> [m, n] of the same type: summed
     in fp32 in the order of the token's experts, rounded once, so that equal inputs give equal bits.
     """
+    if runs_in_one_launch(out):
+        from humming.jit.cuda import experts_load  # CUDA alone
+
+        own = None if weights is None else weights.to(torch.float32).contiguous()
+        return experts_load.combine(out, own)
     wide = out.to(torch.float32)
     total = wide.new_zeros(wide.shape[0], wide.shape[2])
     for place in range(out.shape[1]):

@@ -15,7 +15,7 @@ from torch import nn
 from humming.errors import HummingError, LayoutError
 from humming.moe.gemm import spec_of
 from humming.moe.op import run, through_op
-from humming.moe.plan import ExpertsPlan, ExpertsSpec, bind_experts
+from humming.moe.plan import ExpertsPlan, ExpertsSpec, bind_experts, bound_experts
 from humming.moe.rows import Rows
 from humming.plan import place_of
 from humming.quantize.experts import PackedExperts, pack_experts, unpack_experts
@@ -83,12 +83,23 @@ class ExpertStack(nn.Module):
 
     def forward(self, x: torch.Tensor, rows: Rows) -> torch.Tensor:
         """[rows, n] of x [rows of x, k]."""
-        top_k = rows.count // rows.tokens if rows.tokens else self.spec.top_k
-        if top_k != self.spec.top_k:
-            self._set(replace(self.spec, top_k=top_k))
+        self._meet(rows)
         if torch.compiler.is_compiling() or type(x) is not torch.Tensor:
             return through_op(x, self.packed(), self.bias, rows, self.layer_text)
         return run(x, self.packed(), self.bias, rows, self.spec)
+
+    def block_m(self, rows: Rows) -> int:
+        """Rows of a tile of the kernel that serves so many tokens here; on a GPU."""
+        self._meet(rows)
+        place, biased = place_of(self.packed_codes.device), self.bias is not None
+        plan = bound_experts(self.spec, self.dtype, biased, place)
+        return int(plan.kernel_of(rows.tokens)[1].block_m)
+
+    def _meet(self, rows: Rows) -> None:
+        """Tables are looked up by how many experts a token really has."""
+        top_k = rows.count // rows.tokens if rows.tokens else self.spec.top_k
+        if top_k != self.spec.top_k:
+            self._set(replace(self.spec, top_k=top_k))
 
     def packed(self) -> PackedExperts:
         """The weights as kernels read them."""

@@ -51,6 +51,7 @@ def _asks_for_scales(header: Path, trick: str) -> bool:
 def test_templates_hold_constants_only():
     assert {path.name for path in TEMPLATES} == {
         "dequantize.cu.j2",
+        "experts.cu.j2",
         "mma.cu.j2",
         "quantize_input.cu.j2",
         "read_probe.cu.j2",

@@ -12,11 +12,21 @@ import torch
 from humming.errors import KernelLoadError
 from humming.jit.cache import CompiledKernel
 from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction, device_index
+from humming.jit.cuda.experts_load import GROUPED
 from humming.jit.cuda.kernel import ALIGNMENT, CudaKernel, config_of, launched_before
 from humming.jit.cuda.mma_load import MmaKernel
+from humming.jit.cuda.scaled_mm_load import ScaledMmKernel
+from humming.jit.cuda.wgmma8_load import Wgmma8Kernel
 from humming.jit.cuda.wgmma_load import WgmmaKernel
 from humming.jit.load import PackedOperand
-from humming.spec.config import DequantizeConfig, MmaConfig, SkinnyConfig, WgmmaConfig
+from humming.spec.config import (
+    DequantizeConfig,
+    MmaConfig,
+    ScaledMmConfig,
+    SkinnyConfig,
+    Wgmma8Config,
+    WgmmaConfig,
+)
 from humming.spec.device import Device
 from humming.spec.legality import skinny_block_rows
 
@@ -212,7 +222,14 @@ _CLASSES: dict[str, type[CudaKernel]] = {
     DequantizeConfig.family: DequantizeKernel,
     MmaConfig.family: MmaKernel,
     WgmmaConfig.family: WgmmaKernel,
+    Wgmma8Config.family: Wgmma8Kernel,
+    ScaledMmConfig.family: ScaledMmKernel,
 }
+
+
+def _class_of(compiled: CompiledKernel) -> type[CudaKernel]:
+    family = compiled.source.family
+    return GROUPED[family] if compiled.source.static.get("op") == "moe" else _CLASSES[family]
 
 
 def load_cuda(compiled: CompiledKernel, device: Device) -> CudaKernel:
@@ -225,7 +242,7 @@ def load_cuda(compiled: CompiledKernel, device: Device) -> CudaKernel:
     index = device_index(device)
     with _LOCK:
         if compiled.key not in _LOADED:
-            _LOADED[compiled.key] = _CLASSES[compiled.source.family](compiled)
+            _LOADED[compiled.key] = _class_of(compiled)(compiled)
         kernel = _LOADED[compiled.key]
     kernel.function(index)
     return kernel

@@ -1,0 +1,322 @@
+"""Grouped kernels of the CUDA families, and the kernels around them, in this process: what a call
+for the experts of a mixture enqueues. Dense calls are load.py; the CPU's is jit/experts_load.py."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+
+from humming.errors import LaunchError, LayoutError
+from humming.jit.cache import CompiledKernel, compiled_source, read_library
+from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction
+from humming.jit.cuda.experts_source import experts_source
+from humming.jit.cuda.kernel import ALIGNMENT, CudaKernel, config_of
+from humming.jit.experts_load import ExpertsOperand, RowsOperand
+from humming.jit.identity import serving_device_of
+from humming.jit.nvrtc import nvrtc_arch
+from humming.spec.config import MmaConfig, SkinnyConfig
+from humming.spec.legality import skinny_block_rows
+
+_FLOAT = ctypes.c_float
+_ROOM_BYTES = 48 << 10  # of shared memory, which every GPU has; of kernels of one block
+_THREADS = 256
+_DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+class GroupedKernel(CudaKernel):
+    """A kernel of the families skinny and mma for experts: one launch for all of them."""
+
+    def scratch_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
+        """None: 0."""
+        return 0
+
+    def experts_workspace_bytes(self, rows: RowsOperand, packed: ExpertsOperand) -> int:  # noqa: ARG002
+        """None: what is derived from rows is kept with them."""
+        return 0
+
+    @property
+    def block_m(self) -> int:
+        """Rows of an expert that a tile has."""
+        return int(self.compiled.source.static["block_m"])
+
+    def launch_experts(
+        self,
+        x: torch.Tensor,
+        packed: ExpertsOperand,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        rows: RowsOperand,
+        workspace: torch.Tensor | None = None,  # noqa: ARG002  (as CPU kernels take it)
+        threads: int = 1,  # noqa: ARG002
+    ) -> None:
+        """Enqueues `out[rows, n]` of x `[rows of x, k]`, both with contiguous rows; operands were
+        checked. Raises LaunchError where the driver refuses."""
+        self._check_parts(packed)
+        step = x.stride(0) if x.shape[0] > 1 else packed.k
+        if x.data_ptr() % ALIGNMENT or step % (ALIGNMENT // 2):
+            x = x.new_empty(x.shape[0], -(-packed.k // 8) * 8)[:, : packed.k].copy_(x)
+            step = x.stride(0)
+        order, tiles, most = tiles_of(rows, packed.experts, self.block_m)
+        expert_bytes = (packed.codes[0].nbytes, packed.scales[0].nbytes)
+        self._launch(
+            self.function(x.device.index),
+            most,
+            packed,
+            (
+                x.data_ptr(),
+                packed.codes.data_ptr(),
+                packed.scales.data_ptr(),
+                _address(packed.zero_points),
+                _address(packed.row_scales),
+            ),
+            (_address(bias), out.data_ptr(), tiles.data_ptr(), _address(order)),
+            (rows.shared, packed.n, packed.k),
+            (step, out.stride(0) if out.shape[0] > 1 else packed.n, *expert_bytes),
+        )
+
+    def _launch(
+        self,
+        function: DeviceFunction,
+        most: int,
+        packed: ExpertsOperand,
+        weights: tuple[int, ...],
+        places: tuple[int, ...],
+        sizes: tuple[int, ...],
+        strides: tuple[int, ...],
+    ) -> None:
+        raise NotImplementedError
+
+    def _enqueue(self, *_args: Any, **_kwargs: Any) -> None:
+        raise LaunchError("a kernel for experts multiplies experts; call launch_experts")
+
+
+class GroupedSkinnyKernel(GroupedKernel):
+    """The family skinny: few rows an expert."""
+
+    name = "humming_skinny"
+    takes_permutation = True
+    _TYPES = (POINTER,) * 10 + (INT,) * 3 + (LONG,) * 4
+
+    def _launch(
+        self,
+        function: DeviceFunction,
+        most: int,
+        packed: ExpertsOperand,
+        weights: tuple[int, ...],
+        places: tuple[int, ...],
+        sizes: tuple[int, ...],
+        strides: tuple[int, ...],
+    ) -> None:
+        config: SkinnyConfig = config_of(self.compiled, SkinnyConfig)
+        function.launch(
+            (most, -(-packed.n // skinny_block_rows(config)) * config.split_k),
+            config.warps * 32,
+            (*weights, _address(packed.permutation), *places, *sizes, *strides),
+            self._TYPES,
+            cluster=config.split_k,
+            dependent=bool(config.dependent_launch),
+        )
+
+
+class GroupedMmaKernel(GroupedKernel):
+    """The family mma: many rows an expert."""
+
+    name = "humming_mma"
+    _TYPES = (POINTER,) * 9 + (INT,) * 4 + (LONG,) * 4
+
+    def _launch(
+        self,
+        function: DeviceFunction,
+        most: int,
+        packed: ExpertsOperand,
+        weights: tuple[int, ...],
+        places: tuple[int, ...],
+        sizes: tuple[int, ...],
+        strides: tuple[int, ...],
+    ) -> None:
+        config: MmaConfig = config_of(self.compiled, MmaConfig)
+        function.launch(
+            (most * -(-packed.n // config.block_n), config.split_k),
+            config.warps * 32,
+            (*weights, *places, most, *sizes, *strides),
+            self._TYPES,
+            cluster=config.split_k if config.cluster else 1,
+            dependent=bool(config.dependent_launch),
+        )
+
+
+GROUPED: dict[str, type[GroupedKernel]] = {
+    SkinnyConfig.family: GroupedSkinnyKernel,
+    MmaConfig.family: GroupedMmaKernel,
+}
+
+
+def most_tiles(rows: int, experts: int, block_m: int) -> int:
+    """The most tiles that `rows` rows of `experts` experts, and of none, can have."""
+    met = min(experts + 1, rows)
+    return min(rows, (rows + met * (block_m - 1)) // block_m)
+
+
+def tiles_of(
+    rows: RowsOperand, experts: int, block_m: int
+) -> tuple[torch.Tensor | None, torch.Tensor, int]:
+    """Sorted rows (None: they are as they come), their tiles, and how many these are at most.
+
+    Made once for `rows` and kept with them, so that both projections of a layer share them.
+    """
+    most = most_tiles(rows.count, experts, block_m)
+    made: dict[Any, torch.Tensor] = rows.made
+    tiles = made.get(block_m)
+    if tiles is None:
+        sort_rows(rows, experts, (block_m,))
+        tiles = made[block_m]
+    return made.get("order"), tiles, most
+
+
+def sort_rows(rows: RowsOperand, experts: int, block_ms: tuple[int, ...]) -> None:
+    """Sorts indexed rows by experts, and lists the tiles of these block sizes, in one launch for
+    two of them; what was made before stays."""
+    made: dict[Any, torch.Tensor] = rows.made
+    wanted = [block_m for block_m in dict.fromkeys(block_ms) if block_m not in made]
+    if rows.grouping == "indexed" and "order" not in made and wanted:
+        _sort(rows, experts, wanted[:2])
+        wanted = wanted[2:]
+    for block_m in wanted:
+        _list_tiles(rows, experts, block_m)
+
+
+def _sort(rows: RowsOperand, experts: int, block_ms: list[int]) -> None:
+    made: dict[Any, torch.Tensor] = rows.made
+    new = rows.groups.new_empty
+    made["order"], made["offsets"] = new(rows.count), new(experts + 2)
+    most = [most_tiles(rows.count, experts, block_m) for block_m in block_ms]
+    for block_m, count in zip(block_ms, most, strict=True):
+        made[block_m] = new((count, 4))
+    second = len(block_ms) > 1
+    warps = (_ROOM_BYTES // 4 - 2 * experts - 8) // (experts + 1)
+    if warps < 1:
+        raise LayoutError(f"`experts <= 4000` must hold on a GPU, but got {experts}")
+    warps = min(warps, 32, -(-rows.count // 32))
+    around(rows.groups.device, "sort").launch(
+        (1, 1),
+        warps * 32,
+        (
+            rows.groups.data_ptr(),
+            made["order"].data_ptr(),
+            made["offsets"].data_ptr(),
+            made[block_ms[0]].data_ptr(),
+            made[block_ms[1]].data_ptr() if second else 0,
+            block_ms[0],
+            block_ms[1] if second else 1,
+            most[0],
+            most[1] if second else 0,
+            rows.count,
+            experts,
+            rows.first_expert,
+        ),
+        (POINTER,) * 5 + (INT,) * 7,
+    )
+
+
+def _list_tiles(rows: RowsOperand, experts: int, block_m: int) -> None:
+    made: dict[Any, torch.Tensor] = rows.made
+    most = most_tiles(rows.count, experts, block_m)
+    made[block_m] = rows.groups.new_empty((most, 4))
+    indexed = rows.grouping == "indexed"
+    around(rows.groups.device, "tiles").launch(
+        (1, 1),
+        min(1024, max(32, -(-most // 32) * 32)),
+        (
+            (made["offsets"] if indexed else rows.groups).data_ptr(),
+            made[block_m].data_ptr(),
+            block_m,
+            most,
+            experts,
+            rows.count,
+            rows.capacity,
+            int(indexed),
+            int(rows.grouping == "masked"),
+        ),
+        (POINTER,) * 2 + (INT,) * 7,
+    )
+
+
+def activate(
+    projected: torch.Tensor, kind: str, gated: bool, alpha: float, limit: float
+) -> torch.Tensor:
+    """What moe/activations.py computes, in one launch; `projected` has contiguous rows."""
+    rows, n = projected.shape
+    width = n // 2 if gated else n
+    out = projected.new_empty(rows, width)
+    around(projected.device, "activate", _DTYPES[projected.dtype], kind).launch(
+        (max(1, -(-rows * -(-width // 8) // _THREADS)), 1),
+        _THREADS,
+        (projected.data_ptr(), out.data_ptr(), rows, width, alpha, limit),
+        (POINTER, POINTER, LONG, INT, _FLOAT, _FLOAT),
+    )
+    return out
+
+
+def combine(parts: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
+    """What moe/router.py's combine computes, in one launch; parts [m, top_k, n] are contiguous."""
+    m, top_k, n = parts.shape
+    out = parts.new_empty(m, n)
+    around(parts.device, "combine", _DTYPES[parts.dtype]).launch(
+        (max(1, -(-m * -(-n // 8) // _THREADS)), 1),
+        _THREADS,
+        (parts.data_ptr(), _address(weights), out.data_ptr(), m, top_k, n),
+        (POINTER, POINTER, POINTER, LONG, INT, INT),
+    )
+    return out
+
+
+class Around:
+    """One of the kernels around grouped products, on one GPU."""
+
+    def __init__(self, index: int, name: str, activation_dtype: str, kind: str) -> None:
+        device = serving_device_of(torch.device("cuda", index))
+        source = experts_source(activation_dtype, kind)
+        library = read_library(compiled_source(source, nvrtc_arch(source, device)).path)
+        room = _ROOM_BYTES if name in ("sort", "tiles") else 0
+        self._function = DeviceFunction(library, f"humming_experts_{name}", index, room)
+        self._dependent = (device.compute_capability or (0, 0)) >= (9, 0)
+
+    def launch(
+        self, grid: tuple[int, int], threads: int, values: tuple[Any, ...], types: tuple[Any, ...]
+    ) -> None:
+        """Enqueues it; it waits for the kernel before it by itself."""
+        self._function.launch(grid, threads, values, types, dependent=self._dependent)
+
+
+def around(
+    device: torch.device, name: str, activation_dtype: str = "", kind: str = "silu"
+) -> Around:
+    """The kernel `name` around grouped products on this GPU, loaded at the first asking."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    if not activation_dtype:  # whatever this GPU has: no numbers are looked at
+        able = torch.cuda.get_device_capability(index)
+        activation_dtype = "bf16" if able >= (8, 0) else "fp16"
+    key = (index, name, activation_dtype, kind)
+    found = _AROUND.get(key)
+    if found is None:
+        if torch.cuda.is_current_stream_capturing():
+            raise LaunchError(
+                "the kernels around experts must be loaded before a CUDA graph is captured; call "
+                "prepare(), or the layer once, before the capture"
+            )
+        found = _AROUND[key] = Around(*key)
+    return found
+
+
+_AROUND: dict[tuple[int, str, str, str], Around] = {}
+
+
+def _address(tensor: torch.Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def make(compiled: CompiledKernel) -> GroupedKernel:
+    """The kernel of a source that was rendered for experts."""
+    return GROUPED[compiled.source.family](compiled)
