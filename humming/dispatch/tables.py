@@ -57,7 +57,7 @@ _OPTIONAL = {"provenance", "winners"}
 def encode(
     entries: Iterable[TableEntry],
     origins: Mapping[str, Origin] | None = None,
-    winners: list[dict[str, Any]] | None = None,
+    winners: list[list[Any]] | None = None,
 ) -> tuple[str, bytes]:
     """The id and the file of a table. The same entries, in whatever order, give the same id.
 
@@ -130,7 +130,7 @@ def read_table(path: str | Path) -> TunedTable:
     return read_exported(path)[0]
 
 
-def read_exported(path: str | Path) -> tuple[TunedTable, list[dict[str, Any]] | None]:
+def read_exported(path: str | Path) -> tuple[TunedTable, list[Any] | None]:
     """The table in the file `path`, and the winners' rows as they stand there, unchecked; None
     where it has none. Raises TableError as `read_table` does."""
     path = Path(path)
@@ -163,7 +163,7 @@ def current_path(folder: str | Path) -> Path | None:
     return pointed(folder, CURRENT)
 
 
-def _parse(data: bytes, path: Path) -> tuple[TunedTable, list[dict[str, Any]] | None]:
+def _parse(data: bytes, path: Path) -> tuple[TunedTable, list[Any] | None]:
     try:
         body: Any = json.loads(
             data.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_no_twins

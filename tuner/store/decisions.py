@@ -44,7 +44,7 @@ def settle(
         "measured": measured,
         "settled_at": _later(connection, settled, "settled_at", identity, problem),
     }
-    values["id"] = _row_id(values)
+    values["id"] = row_id(values)
     rows.add(connection, settled, values)
     return values
 
@@ -95,7 +95,7 @@ def promote(
         "evidence": {**figures["evidence"], "host": process.host()},
         "promoted_at": _later(connection, winners, "promoted_at", identity, problem),
     }
-    values["id"] = _row_id(values)
+    values["id"] = row_id(values)
     rows.add(connection, winners, values)
     return winner_of(values, identity, problem, config)
 
@@ -154,9 +154,11 @@ def _add_keys(connection: Connection, identity: Identity, problem: Problem) -> N
     rows.add(connection, problems, rows.problem_values(problem))
 
 
-def _row_id(values: Mapping[str, Any]) -> str:
+def row_id(values: Mapping[str, Any]) -> str:
+    """The id of a row of `settled` or `winners`: the hash of all its other values."""
+    content = {n: v for n, v in values.items() if n != "id"}
     return content_hash(
-        {n: v.isoformat() if isinstance(v, datetime) else v for n, v in values.items()}
+        {n: v.isoformat() if isinstance(v, datetime) else v for n, v in content.items()}
     )
 
 

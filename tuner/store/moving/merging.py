@@ -1,0 +1,165 @@
+"""The union of evidence: rows of bundles, exported tables and other databases into one database.
+
+Rows are content: what is there already stays as it is, so that the order of merging does not matter
+and merging twice changes nothing. All rows of a source are checked before the first is written.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection, Table, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from humming.dispatch.tables import read_exported
+from humming.errors import StoreError
+from tuner.store.connections import Connections
+from tuner.store.moving.bundle import read_bundle, write_bundle
+from tuner.store.moving.checks import Checker
+from tuner.store.moving.plain import TABLES, read_rows, to_plain
+from tuner.store.schema import measurements
+
+Rows: TypeAlias = Callable[[], Iterator[tuple[Any, Any]]]
+"""Gives a source's rows, unchecked, from the start at each call."""
+
+_BATCH = 400
+"""Rows of one statement: SQLite takes 32,766 values at most."""
+_ROWS_A_TRANSACTION = 4000
+
+
+@dataclass
+class Merged:
+    """How many rows of each table came new, and how many were there already."""
+
+    added: Counter[str] = field(default_factory=Counter)
+    known: Counter[str] = field(default_factory=Counter)
+
+
+def export(source: Connections, path: Path) -> int:
+    """Writes all evidence of a database as a bundle; how many rows."""
+    return source.read(
+        lambda connection: write_bundle(path, read_rows(connection), source.address.shown)
+    )
+
+
+def copy_rows(source: Connections, target: Connections) -> Merged:
+    """Adds all evidence of one open database to another, by way of a bundle: a snapshot that is
+    checked like any other."""
+    with tempfile.TemporaryDirectory(prefix="humming-merge-") as folder:
+        path = Path(folder) / "bundle"
+        export(source, path)
+        return merge(target, lambda: read_bundle(path))
+
+
+def merge_file(target: Connections, path: Path) -> Merged:
+    """Adds the rows of a bundle, or of an exported table, to a database."""
+    return merge(target, _rows_of(path))
+
+
+def merge(target: Connections, source: Rows) -> Merged:
+    """Adds what `source` gives; a row that is not sound, or that contradicts one of the same id,
+    refuses all of it. Then rows are written in parts: what an outage leaves undone, the next merge
+    does. Raises StoreError."""
+    for batch in _batches(source()):
+        target.read(lambda c, batch=batch: _contradiction(c, batch))  # type: ignore[misc]
+    merged = Merged()
+    batches = _batches(source())
+    while part := list(itertools.islice(batches, _ROWS_A_TRANSACTION // _BATCH)):
+        added = target.write(lambda c, part=part: _insert(c, part))  # type: ignore[misc]
+        for (table, values), new in zip(part, added, strict=True):
+            merged.added[table.name] += new
+            merged.known[table.name] += len(values) - new
+    return merged
+
+
+_Batch: TypeAlias = tuple[Table, list[dict[str, Any]]]
+
+
+def _batches(source: Iterator[tuple[Any, Any]]) -> Iterator[_Batch]:
+    """Checked rows, up to _BATCH of one table at a time."""
+    checker = Checker()
+    checked = (checker.check(name, plain) for name, plain in source)
+    for table, group in itertools.groupby(checked, key=lambda row: row[0]):
+        while batch := [values for _, values in itertools.islice(group, _BATCH)]:
+            yield table, batch
+
+
+def _contradiction(connection: Connection, batch: _Batch) -> None:
+    """Raises StoreError where a trial is here with other content: its id names what was tried, not
+    what came of it."""
+    table, values = batch
+    if table is not measurements:
+        return
+    theirs = {row["id"]: row for row in values}
+    query = select(table).where(table.c.id.in_(list(theirs)))
+    for row in connection.execute(query).mappings():
+        if to_plain({**row}) != to_plain(theirs[row["id"]]):
+            raise StoreError(
+                f"two trials with the id {row['id']} must be the same, but differ; one of both "
+                "was changed, so nothing was taken in"
+            )
+
+
+def _insert(connection: Connection, part: list[_Batch]) -> list[int]:
+    """How many rows of each batch were new."""
+    dialect = {"postgresql": postgresql, "sqlite": sqlite}[connection.dialect.name]
+    added = []
+    for table, values in part:
+        _contradiction(connection, (table, values))
+        ids = [row["id"] for row in values]
+        count = select(func.count()).where(table.c.id.in_(ids))
+        before = connection.execute(count).scalar_one()
+        insert = dialect.insert(table).on_conflict_do_nothing(index_elements=[table.c.id])
+        connection.execute(insert, values)
+        added.append(connection.execute(count).scalar_one() - before)
+    return added
+
+
+def _rows_of(path: Path) -> Rows:
+    """Reads `path` as a bundle where it is compressed, else as an exported table."""
+    try:
+        with path.open("rb") as file:
+            compressed = file.read(2) == b"\x1f\x8b"
+    except OSError as error:
+        raise StoreError(f"'{path}' cannot be read ({error.strerror}); name a bundle") from None
+    return (lambda: read_bundle(path)) if compressed else (lambda: _table_rows(path))
+
+
+def _table_rows(path: Path) -> Iterator[tuple[Any, Any]]:
+    rows: list[Any] | None = read_exported(path)[1]
+    if rows is None:
+        raise StoreError(
+            f"table '{path}' must hold its winners' rows, but has none; write it with "
+            "humming-tune export --table"
+        )
+    for row in rows:
+        if not isinstance(row, list) or len(row) != 2:
+            raise StoreError(f"table '{path}' must hold rows, but got {str(row)[:40]}")
+        yield row[0], row[1]
+
+
+def winner_rows(connection: Connection, ids: Sequence[str]) -> list[list[Any]]:
+    """The winners `ids` and all that they refer to, as rows of an exported table."""
+    wanted: dict[str, set[str]] = {"winners": set(ids)}
+    found: dict[str, list[list[Any]]] = {}
+    for name in reversed(TABLES):
+        table = TABLES[name]
+        rows = []
+        for batch in _chunks(sorted(wanted.get(name, ()))):
+            query = select(table).where(table.c.id.in_(batch)).order_by(table.c.id)
+            rows += [to_plain({**row}) for row in connection.execute(query).mappings()]
+        found[name] = [[name, row] for row in rows]
+        for row, key in itertools.product(rows, table.foreign_keys):
+            if row[key.parent.name] is not None:
+                wanted.setdefault(key.column.table.name, set()).add(row[key.parent.name])
+    return [row for name in TABLES for row in found[name]]
+
+
+def _chunks(ids: list[str]) -> Iterator[list[str]]:
+    return (ids[start : start + _BATCH] for start in range(0, len(ids), _BATCH))
