@@ -17,6 +17,11 @@ __device__ __forceinline__ void store_eight(float (&v)[8], int row, int column,
   const i64 out_row = Config::grouped ? out_row_of(call, row) : row;
   u16* target = static_cast<u16*>(call.out) + out_row * call.out_row_stride + column;
   const int count = min(8, call.n - column);
+  if constexpr (MmaPlan<Config>::x_row_scaled) {
+    const float of_row = ptx::load_global_f32(call.x_scales + row);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] *= of_row;
+  }
   if constexpr (Config::has_row_scales) {
 #pragma unroll
     for (int i = 0; i < 8; ++i)

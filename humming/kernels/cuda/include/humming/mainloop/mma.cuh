@@ -20,8 +20,9 @@ template <class Config>
 using MmaSums = float[MmaPlan<Config>::warp_tiles][MmaPlan<Config>::columns][4];
 
 // What a warp holds between shared memory and the tensor cores: two pieces of x, two steps of
-// weights, the words of the k tile that it is in.
-template <class Config>
+// weights, the words of the k tile that it is in. `Kind` is void where x has 16 bits; mma_bytes.cuh
+// is for codes.
+template <class Config, class Kind = void>
 struct MmaFragments {
   using Plan = MmaPlan<Config>;
   using Activation = typename Config::Activation;
@@ -36,6 +37,9 @@ struct MmaFragments {
   u32 a[2][Plan::warp_tiles][4];
   CodeWords<Codes::bits> words[Plan::warp_tiles];
   Factors factors[Plan::warp_tiles];
+
+  __device__ __forceinline__ void begin() {}
+  __device__ __forceinline__ void finish(MmaSums<Config>&) const {}
 
   __device__ __forceinline__ void read_x(const MmaOperands<Config>& operands, u32 base, int step,
                                          int first_piece, int buffer) {

@@ -68,6 +68,7 @@ __device__ __forceinline__ void block_multiply(MmaSums<Config>& sums, MmaOperand
   constexpr int pieces = Fragments::steps * Fragments::pieces, parts = pieces - 1;
   constexpr int held_for = MmaOperands<Config>::asynchronous ? 0 : parts - 1;
   Fragments held;
+  held.begin();
   operands.template wait<Config::num_stages - 1>();
   __syncthreads();
   operands.back(1);
@@ -105,6 +106,7 @@ __device__ __forceinline__ void block_multiply(MmaSums<Config>& sums, MmaOperand
       held.multiply(sums, p / Fragments::pieces, p % Fragments::pieces, p % 2);
     }
   }
+  held.finish(sums);
 }
 
 template <class Config>

@@ -16,7 +16,8 @@
 
 namespace humming {
 
-template <class Config>
+// `Kind` is void where x has 16 bits; mma_bytes_operands.cuh is for codes.
+template <class Config, class Kind = void>
 struct MmaOperands {
   using Plan = MmaPlan<Config>;
   static constexpr int threads = Plan::threads;
