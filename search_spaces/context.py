@@ -33,7 +33,14 @@ def _capability(device: Device) -> int:
 
 
 NAMES: dict[str, ContextName] = {
-    "m": ContextName("tokens: rows of x", lambda p, _: p.m),
+    "m": ContextName(
+        "tokens: rows of x; of experts, rows of one that is met, in the mean",
+        lambda p, _: p.rows_of_expert,
+    ),
+    "experts_met": ContextName(
+        "experts that get a token, in the mean; 1 where there are none",
+        lambda p, _: max(1, round(p.experts_met)),
+    ),
     "n": ContextName("out_features: rows of w", lambda p, _: p.n),
     "k": ContextName("in_features: columns of w", lambda p, _: p.k),
     "threads": ContextName(

@@ -82,7 +82,11 @@ def describe(space: SearchSpace) -> dict[str, Any]:
         "name": space.name,
         "family": space.family,
         "path": space.path,
-        "applies_to": {"arch": list(space.arch), "formats": list(space.formats)},
+        "applies_to": {
+            "arch": list(space.arch),
+            "formats": list(space.formats),
+            "ops": list(space.ops),
+        },
         "parameters": {name: list(values) for name, values in space.parameters.items()},
         "size": space.size(),
         "constraints": [
@@ -133,6 +137,7 @@ def _examine(path: Path) -> SearchSpace | list[Problem]:
         path=document.file,
         arch=tuple(shape.applies_to.arch),
         formats=tuple(shape.applies_to.formats),
+        ops=tuple(shape.applies_to.ops),
     )
     if space.size() > MAX_SIZE:
         text = f"a space has at most {MAX_SIZE} configs, but got {space.size()}; list fewer values"

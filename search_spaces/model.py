@@ -53,7 +53,8 @@ class Pruned:
 class SearchSpace:
     """What the tuner may try for one family.
 
-    `name` is the file's name; `arch` and `formats` are the globs it applies to.
+    `name` is the file's name; `arch`, `formats` and `ops` are the globs it
+    applies to.
     """
 
     name: str
@@ -63,6 +64,7 @@ class SearchSpace:
     path: str = ""
     arch: tuple[str, ...] = ("*",)
     formats: tuple[str, ...] = ("*",)
+    ops: tuple[str, ...] = ("*",)
 
     def size(self) -> int:
         """How many configs there are before any is rejected."""

@@ -84,10 +84,11 @@ _Text = Annotated[StrictStr, Field(min_length=1, max_length=MAX_CHARACTERS)]
 
 
 class AppliesTo(_Shape):
-    """Where a space is used: globs of Device.arch and of format names."""
+    """Where a space is used: globs of Device.arch, of format names, and of ops."""
 
     arch: Annotated[list[_Text], Field(min_length=1, max_length=MAX_CHOICES)]
     formats: Annotated[list[_Text], Field(min_length=1, max_length=MAX_CHOICES)]
+    ops: Annotated[list[_Text], Field(min_length=1, max_length=2)] = ["*"]
 
 
 class ConstraintEntry(_Shape):

@@ -23,18 +23,21 @@ def _fit(patterns: Iterable[str], name: str) -> Fit | None:
     return max(fits, default=None)
 
 
-def select(spaces: Iterable[SearchSpace], family: str, device: Device, format: str) -> SearchSpace:
-    """The space of `family` that fits `device.arch` and `format` best.
+def select(
+    spaces: Iterable[SearchSpace], family: str, device: Device, format: str, op: str = "dense"
+) -> SearchSpace:
+    """The space of `family` that fits `op`, `device.arch` and `format` best.
 
-    A pattern without wildcards beats one with, then more literal characters win; the arch counts
-    before the format. Raises SpaceError where no space fits, or where two fit equally well.
+    A pattern without wildcards beats one with, then more literal characters win; the op counts
+    first, then the arch, then the format. Raises SpaceError where no space fits, or where two fit equally well.
     """
     spaces = [space for space in spaces if space.family == family]
-    fits: list[tuple[tuple[Fit, Fit], SearchSpace]] = []
+    fits: list[tuple[tuple[Fit, Fit, Fit], SearchSpace]] = []
     for space in spaces:
         arch, name = _fit(space.arch, device.arch), _fit(space.formats, format)
-        if arch is not None and name is not None:
-            fits.append(((arch, name), space))
+        of_op = _fit(space.ops, op)
+        if arch is not None and name is not None and of_op is not None:
+            fits.append(((of_op, arch, name), space))
     if not fits:
         known = "; ".join(
             f"{space.name} is for arch {', '.join(space.arch)}, formats {', '.join(space.formats)}"

@@ -55,7 +55,7 @@ def legal_candidates(
     for family in families:
         if family != first.family and all(space.family != family for space in spaces):
             continue  # a family that no file offers anything of
-        chosen[family] = select(spaces, family, device, problem.format)
+        chosen[family] = select(spaces, family, device, problem.format, problem.op)
         by_family[family] = {config_id(first): first} if first.family == family else {}
         pruned = chosen[family].prune(context_of(problem, device))
         rejections.update(pruned.rejected)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from humming.dispatch import heuristics_cpu
-from humming.dispatch.heuristics_grouped import grouped, rows_of_expert
+from humming.dispatch.heuristics_grouped import grouped
 from humming.spec.config import KernelConfig
 from humming.spec.device import Device
 from humming.spec.problem import M_END, Problem
@@ -39,5 +39,5 @@ def heuristic_intervals(problem: Problem, device: Device) -> list[tuple[int, int
 def of_one_expert(problem: Problem) -> Problem:
     """The dense problem of an expert with the mean number of rows."""
     return replace(
-        problem, op="dense", experts=None, top_k=None, routing=None, m=rows_of_expert(problem)
+        problem, op="dense", experts=None, top_k=None, routing=None, m=problem.rows_of_expert
     )

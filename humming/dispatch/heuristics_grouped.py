@@ -17,14 +17,9 @@ _SPREAD = 1.5  # standard deviations of rows that a tile should hold
 _GROUP = 128
 
 
-def rows_of_expert(problem: Problem) -> int:
-    """Rows of an expert that is met, in the mean; one at least."""
-    return max(1, round(problem.pairs / max(problem.experts_met, 1.0)))
-
-
 def grouped(problem: Problem, device: Device) -> KernelConfig:
     """The default config of `problem` on the GPU `device`."""
-    mean = rows_of_expert(problem)
+    mean = problem.rows_of_expert
     spread = round(mean + _SPREAD * math.sqrt(mean)) if problem.m > 1 else 1
     choices = _mma(spread) if mean > _FEW_ROWS else []
     choices += _skinny(problem, device, min(spread, _FEW_ROWS))

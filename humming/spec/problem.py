@@ -92,6 +92,13 @@ class Problem:
         return self.n * stored + order_bytes + self.m * (x_bytes + out_bytes)
 
     @property
+    def rows_of_expert(self) -> int:
+        """Rows of an expert that is met, in the mean; m itself where there are no experts."""
+        if self.op == "dense":
+            return self.m
+        return max(1, round(self.pairs / max(self.experts_met, 1.0)))
+
+    @property
     def experts_met(self) -> float:
         """How many experts get a token at all, as may be expected of the routing."""
         if self.op == "dense":
