@@ -11,6 +11,7 @@ HummingError                 anything this project raises on purpose
 │   ├── LayoutError          weights, dtypes or devices that do not fit a packed layer
 │   ├── TableError           a tuned table that cannot be read or does not fit
 │   ├── StoreError           a database that cannot be opened, written or understood
+│   │   └── StoreAwayError   a database server that does not answer at this moment
 │   └── CompilerNotFoundError  no C++ compiler or NVRTC on this machine
 ├── CompileError             the compiler refused, crashed or ran out of time
 ├── KernelLoadError          a compiled kernel that must not or cannot be loaded here
@@ -60,6 +61,10 @@ class TableError(UsageError):
 
 class StoreError(UsageError):
     """A tuning database that cannot be opened, written or understood."""
+
+
+class StoreAwayError(StoreError):
+    """A database server that does not answer: it may be back later."""
 
 
 class CompilerNotFoundError(UsageError):

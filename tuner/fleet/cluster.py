@@ -4,8 +4,9 @@ The doorway to Ray: it is imported here alone, when asked for. What an actor doe
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import TracebackType
@@ -78,11 +79,14 @@ class RayCrew:
     address: str
     url: str = field(repr=False)
     actors: list[Any] = field(default_factory=list)
+    _aside: ExitStack = field(default_factory=ExitStack, repr=False)
 
     def __enter__(self) -> RayCrew:
         ray = _ray()
-        self._join(ray)
+        # Ray prints notes of its own, while standard output is for the result alone.
+        self._aside.enter_context(redirect_stdout(sys.stderr))
         try:
+            self._join(ray)
             nodes = [node for node in ray.nodes() if node["Alive"]]
             _require_reach(self.url, nodes)
             self.actors = list(_placed(ray, nodes))
@@ -109,6 +113,7 @@ class RayCrew:
                 ray.kill(actor, no_restart=True)
         self.actors = []
         ray.shutdown()
+        self._aside.close()
 
     @property
     def identity(self) -> Identity:

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
-from humming.errors import StoreError
+from humming.errors import StoreAwayError, StoreError
 from humming.spec.canonical import canonical_json
 from tuner.store.address import Address
 
@@ -27,11 +27,15 @@ T = TypeVar("T")
 
 BUSY_S = 30.0
 """How long one SQLite statement waits for a lock before the transaction starts anew."""
-PATIENCE_S = {"sqlite": 120.0, "postgresql": 15.0}
+PATIENCE_S = {"sqlite": 120.0, "postgresql": 30.0}
 """How long a unit of work is tried again: on a locked SQLite file, or while a PostgreSQL server
 restarts.
 """
 CONNECT_TIMEOUT_S = 5
+LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S = 20, 300
+"""How long a PostgreSQL statement waits for another session's lock, and how long it takes."""
+SILENCE_S = 20
+"""How long a PostgreSQL server may leave bytes unanswered before the connection counts as lost."""
 
 
 class Connections:
@@ -94,6 +98,7 @@ class Connections:
             try:
                 with engine.begin() as connection:
                     self._connected = True
+                    _limit_time(connection)
                     return work(connection)
             except (SQLAlchemyError, OverflowError) as error:
                 failure = explain(error, self.address)
@@ -109,6 +114,17 @@ class Connections:
         if self.address.kind == "sqlite":
             return "locked" in str(error.orig)
         return self._connected
+
+
+def _limit_time(connection: Connection) -> None:
+    """Neither another session's lock nor a stuck server holds a transaction for good. Of this
+    transaction alone, as poolers hand sessions on.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(
+            f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'; "
+            f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT_S}s'"
+        )
 
 
 def now(connection: Connection) -> datetime:
@@ -164,13 +180,27 @@ def explain(error: Exception, address: Address) -> StoreError:
         return StoreError(_explain_sqlite(lines[0], address))
     name = type(orig).__name__
     said = address.scrub(lines[0])
-    if name == "InsufficientPrivilege":
+    if name in ("InsufficientPrivilege", "ReadOnlySqlTransaction"):
         return StoreError(f"{address.shown} may not be changed by this role ({said}); grant it")
-    if isinstance(error, OperationalError):
+    if name in ("LockNotAvailable", "QueryCanceled"):
         return StoreError(
+            f"{address.shown} is kept busy by another session ({said}); end that session, or try "
+            "again"
+        )
+    if isinstance(error, OperationalError):
+        kind = StoreError if _refused(said) else StoreAwayError
+        return kind(
             f"cannot reach {address.shown} ({said}); check host, user, password and database"
         )
     return StoreError(f"{address.shown} refused a statement ({said})")
+
+
+def _refused(said: str) -> bool:
+    """Whether the server itself turned the connection down, for who asks or what for; not where it
+    starts, recovers or shuts down.
+    """
+    passing = ("the database system is", "terminating connection", "too many", "remaining conn")
+    return "FATAL:" in said and not any(word in said for word in passing)
 
 
 _SQLITE_SAYS = {
@@ -244,8 +274,15 @@ def _postgres_engine(address: Address) -> Engine:
         "prepare_threshold": None,
         "fallback_application_name": "humming-tune",
     }
-    if "connect_timeout" not in address.url.query:
-        arguments["connect_timeout"] = CONNECT_TIMEOUT_S
+    # A link that broke without a word, as by a firewall, must not hold a transaction for hours.
+    usual: dict[str, int] = {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "keepalives_idle": SILENCE_S,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 1000 * SILENCE_S,
+    }
+    arguments.update({n: v for n, v in usual.items() if n not in address.url.query})
     try:
         return create_engine(
             address.url,

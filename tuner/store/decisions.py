@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Table, func, select
+from sqlalchemy import Connection, Row, Table, func, select, true
 
 from humming.spec.canonical import content_hash
 from humming.spec.config import KernelConfig, config_id
@@ -24,7 +24,6 @@ from tuner.store.records import Settled, Winner
 from tuner.store.schema import (
     REOPENED,
     configs,
-    devices,
     identities,
     problems,
     settled,
@@ -106,7 +105,8 @@ def winner_of(
     """The one place where a Winner is made. Its identity is without the device's uuid, as a
     promotion is for every card of one model.
     """
-    identity = replace(identity, device=replace(identity.device, uuid=None))
+    if identity.device.uuid is not None:
+        identity = replace(identity, device=replace(identity.device, uuid=None))
     keys = ("identity_id", "problem_id", "config_id")
     fields = {name: value for name, value in values.items() if name not in keys}
     return Winner(**fields, identity=identity, problem=problem, config=config)
@@ -115,33 +115,30 @@ def winner_of(
 def read_winners(connection: Connection, identity: Identity | None) -> list[Winner]:
     """The serving winner of each identity and problem, in order of promotion. What this version
     cannot read is left out.
+
+    What many winners share (identities, problems, configs) is read and made once.
     """
-    query = (
-        select(*rows.labelled(winners, identities, devices, problems, configs))
-        .select_from(
-            winners.join(identities)
-            .join(devices, identities.c.device_id == devices.c.id)
-            .join(problems, winners.c.problem_id == problems.c.id)
-            .join(configs, winners.c.config_id == configs.c.id)
-        )
-        .order_by(winners.c.promoted_at, winners.c.id)
-    )
-    if identity is not None:
-        query = query.where(winners.c.identity_id == identity.id)
-    latest: dict[tuple[str, str], Winner | None] = {}
+    ours = true() if identity is None else winners.c.identity_id == identity.id
+    query = select(winners).where(ours).order_by(winners.c.promoted_at, winners.c.id)
+    latest: dict[tuple[str, str], Row[Any]] = {}
     for row in connection.execute(query):
-        values = rows.part(row, winners)
-        theirs = rows.identity_of(
-            rows.part(row, identities), rows.device_of(rows.part(row, devices))
-        )
-        problem = rows.problem_of(rows.part(row, problems))
-        config = rows.config_of(rows.part(row, configs))
-        key = (values["identity_id"], values["problem_id"])
+        key = (row.identity_id, row.problem_id)
         latest.pop(key, None)
-        latest[key] = None
-        if problem is not None and config is not None:
-            latest[key] = winner_of(values, theirs, problem, config)
-    return [winner for winner in latest.values() if winner is not None]
+        latest[key] = row
+    machines = rows.identities_of(
+        connection, identities.c.id.in_(select(winners.c.identity_id).where(ours))
+    )
+    used = select(winners.c.problem_id).where(ours)
+    layers = rows.made(connection, problems, problems.c.id.in_(used), rows.problem_of)
+    used = select(winners.c.config_id).where(ours)
+    kernels = rows.made(connection, configs, configs.c.id.in_(used), rows.config_of)
+    found: list[Winner] = []
+    for row in latest.values():
+        problem, config = layers.get(row.problem_id), kernels.get(row.config_id)
+        machine = machines.get(row.identity_id)  # all three None where it was just pruned
+        if problem is not None and config is not None and machine is not None:
+            found.append(winner_of(row._asdict(), machine, problem, config))
+    return found
 
 
 def find(connection: Connection, prefix: str) -> list[tuple[Winner, Identity]]:

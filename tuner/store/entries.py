@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from humming.dispatch.tables import Interval, TableEntry, serve_intervals
-from humming.spec.problem import M_END
+from humming.spec.problem import M_END, Problem
 from tuner.store.records import Winner
 
 
@@ -14,10 +14,10 @@ def entries(winners: list[Winner]) -> list[TableEntry]:
     """One entry for each identity and layer, its winners spread over the intervals of m that they
     serve.
     """
-    groups: dict[tuple[str, str], list[Winner]] = defaultdict(list)
+    groups: dict[tuple[str, Problem], list[Winner]] = defaultdict(list)
     for winner in winners:
-        groups[winner.identity.id, winner.problem.layer_id].append(winner)
-    return [_entry(groups[key]) for key in sorted(groups)]
+        groups[winner.identity.id, winner.problem.at(0)].append(winner)
+    return [_entry(groups[key]) for key in sorted(groups, key=lambda key: (key[0], key[1].id))]
 
 
 def _entry(group: list[Winner]) -> TableEntry:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Row, Table
+from sqlalchemy import ColumnElement, Connection, Row, Table, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from humming.errors import FormatError, LegalityError
@@ -15,6 +15,8 @@ from humming.spec.device import Device
 from humming.spec.identity import Identity
 from humming.spec.problem import Problem
 from tuner.store import schema
+
+T = TypeVar("T")
 
 Values = dict[str, Any]
 
@@ -96,6 +98,29 @@ def config_of(values: Mapping[str, Any]) -> KernelConfig | None:
         return config_from_dict(values["config"])
     except LegalityError:
         return None
+
+
+def made(
+    connection: Connection,
+    table: Table,
+    which: ColumnElement[bool],
+    make: Callable[[Mapping[str, Any]], T],
+) -> dict[str, T]:
+    """id -> what `make` makes of each row of `table` that `which` selects."""
+    found = connection.execute(select(table).where(which))
+    return {row.id: make(row._asdict()) for row in found}
+
+
+def identities_of(connection: Connection, which: ColumnElement[bool]) -> dict[str, Identity]:
+    """id -> identity, for the rows of `identities` that `which` selects."""
+    table = schema.identities
+    used = schema.devices.c.id.in_(select(table.c.device_id).where(which))
+    devices = made(connection, schema.devices, used, device_of)
+
+    def make(values: Mapping[str, Any]) -> Identity:
+        return identity_of(values, devices[values["device_id"]])
+
+    return made(connection, table, which, make)
 
 
 def lease_id(identity: Identity, problem: Problem) -> str:

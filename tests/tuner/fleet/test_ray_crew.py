@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from humming.errors import UsageError
 from humming.jit.detect import cpu_device
 from humming.jit.identity import here
 from tuner.fleet.cluster import RayCrew, _require_reach
 from tuner.store.open import open_store
+from tuner.store.schema import leases
 from tuner.store.store import Store
 
 TINY = {
@@ -60,16 +62,11 @@ def _command(model: Path, file: Path, *more: str) -> list[str]:
     ]
 
 
-def _actor(data: str) -> int | None:
-    """The process of an actor of ours that tunes."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            ours = f"HUMMING_DATA={data}".encode() in (folder / "environ").read_bytes()
-            if ours and (folder / "cmdline").read_bytes().startswith(b"ray::Member.tune"):
-                return int(folder.name)
-        except OSError:
-            continue
-    return None
+def _holder(file: Path) -> int | None:
+    """The process of an actor that tunes: one that holds a lease."""
+    with open_store(str(file)) as store:
+        holders = select(leases.c.pid)
+        return store._connections.read(lambda c: c.execute(holders).scalars().first())
 
 
 def _evidence(store: Store) -> Counter[tuple[str, str | None, str, str]]:
@@ -96,10 +93,9 @@ def test_two_nodes_give_the_evidence_of_one_and_survive_a_kill(
     )
     killed, give_up = None, time.monotonic() + 120
     while killed is None and time.monotonic() < give_up and run.poll() is None:
-        killed = _actor(os.environ["HUMMING_DATA"])
+        killed = _holder(crew)
         time.sleep(0.05)
     assert killed is not None
-    time.sleep(1.0)
     os.kill(killed, signal.SIGKILL)
     said, errors = run.communicate(timeout=300)
     assert run.returncode == 0, errors

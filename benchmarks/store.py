@@ -1,0 +1,99 @@
+"""`python -m benchmarks.store`: the tuning database under many processes, and with very many rows,
+on SQLite and on a real PostgreSQL server that it starts itself.
+
+Crowds: each process begins, finishes and reads back one trial after another; again with processes
+killed, and with the server crashed and started in the middle. Rows: what the tuner asks of 10^6
+measurements. Nothing is compiled or timed but the database.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from benchmarks import store_rows
+from benchmarks.provenance import provenance
+from benchmarks.store_crowd import crowd
+from benchmarks.store_server import Server, postgres_server
+from humming.jit.identity import serving_device
+
+DOWN_S = 3.0
+"""How long the server stays away."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Prints JSON, and writes it to --out."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.store", description=__doc__)
+    parser.add_argument("--processes", type=int, default=16)
+    parser.add_argument("--each", type=int, default=1000, help="trials of a process")
+    parser.add_argument("--kills", type=int, default=16, help="processes that are killed")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="0 leaves that part out")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args(arguments)
+    folder = Path(tempfile.mkdtemp(prefix="humming-store-"))
+    result: dict[str, Any] = {"provenance": provenance(serving_device()), "crowds": {}, "rows": {}}
+    try:
+        with postgres_server() as server:
+            databases = [("sqlite", lambda name: f"sqlite:///{folder}/{name}.db")]
+            databases.append(("postgresql", lambda name: _database(server, name)))
+            for kind, new in databases:
+                if given.processes:
+                    result["crowds"][kind] = _crowds(kind, new, server, given)
+                if given.rows:
+                    result["rows"][kind] = _rows(new("rows"), given.rows)
+                _keep(result, given.out)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.stdout.write(json.dumps(result, indent=1) + "\n")
+
+
+def _crowds(
+    kind: str, new: Callable[[str], str], server: Server, given: argparse.Namespace
+) -> dict[str, Any]:
+    def restart() -> None:
+        server.crash()
+        time.sleep(DOWN_S)
+        server.start()
+
+    size = (given.processes, given.each)
+    found = {"calm": crowd(new("calm"), *size)}
+    found["killed"] = crowd(new("killed"), *size, kills=given.kills)
+    if kind == "postgresql":
+        found["server crashed"] = crowd(new("crashed"), *size, kills=given.kills, disturb=restart)
+    return found
+
+
+def _rows(url: str, count: int) -> dict[str, Any]:
+    seconds = store_rows.fill(url, count)
+    return {
+        "measurements": count,
+        "machines": store_rows.MACHINES,
+        "problems_of_a_machine": store_rows.PROBLEMS,
+        "filled_s": round(seconds, 1),
+        "size_bytes": store_rows.size_bytes(url),
+        "questions": store_rows.ask(url),
+    }
+
+
+def _database(server: Server, name: str) -> str:
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    return server.url.replace("/postgres?", f"/{name}?")
+
+
+def _keep(result: dict[str, Any], out: Path | None) -> None:
+    if out is not None:
+        out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
