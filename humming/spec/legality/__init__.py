@@ -11,7 +11,7 @@ from humming.errors import LegalityError
 from humming.spec.config import FAMILIES, KernelConfig
 from humming.spec.device import Device
 from humming.spec.layouts import CPU_LAYOUT
-from humming.spec.legality import blas, cpu, dequantize, mma, skinny, wgmma
+from humming.spec.legality import blas, cpu, dequantize, invariance, mma, skinny, wgmma
 from humming.spec.legality.cpu import (
     CPU_ACTIVATIONS,
     CPU_MAX_ACCUMULATORS,
@@ -58,6 +58,7 @@ RULES: tuple[Rule, ...] = (
     *dequantize.RULES,
     *mma.RULES,
     *wgmma.RULES,
+    *invariance.RULES,
 )
 
 _RULES_OF = {
