@@ -8,6 +8,7 @@ a prompt is processed eagerly, as transformers runs it.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import statistics
@@ -100,7 +101,8 @@ def _rounds(sides: Sequence[SideProcess], rounds: int, sample: Any, points: Any)
         for kind, values in taken.items():
             row[kind] = statistics.median(values)
             if kind != "humming":
-                row[f"{kind} / humming"] = paired_ratio(values, taken["humming"])
+                found_ratio = paired_ratio(values, taken["humming"])
+                row[f"{kind} / humming"] = dataclasses.astuple(found_ratio)
         _say(json.dumps({key: value for key, value in row.items() if key != "samples"}))
         found.append(row)
     return found

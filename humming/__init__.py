@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from humming.gemm import gemm
     from humming.linear import HummingLinear
     from humming.moe.experts import HummingExperts
+    from humming.modes import set_batch_invariant
     from humming.moe.gemm import moe_gemm
     from humming.moe.module import HummingMoE
     from humming.moe.recording import record_routing
@@ -37,6 +38,7 @@ __all__ = [
     "prepare",
     "quantize",
     "record_routing",
+    "set_batch_invariant",
 ]
 
 _HOMES = {
@@ -47,6 +49,7 @@ _HOMES = {
     "moe_gemm": "humming.moe.gemm",
     "prepare": "humming.convert",
     "record_routing": "humming.moe.recording",
+    "set_batch_invariant": "humming.modes",
 }
 _BOTH = ("attach", "convert", "gemm", "quantize")
 

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from humming.errors import HummingError, LayoutError
+from humming.modes import keep_told
 from humming.plan import Plan
 from humming.quantize.layout import TENSORS, PackedWeight, unpack
 from humming.quantize.tensor import QuantizedTensor
@@ -85,6 +86,7 @@ class PackedModule(nn.Module):
         self.bias = bias
         self.dtype, self.spec = dtype, LayerSpec.of(packed, table)
         self._forget()
+        keep_told(self)
 
     def _forget(self) -> None:
         """Derives anew what hangs on the buffers and the spec."""

@@ -36,6 +36,7 @@ from humming.jit.detect import available_threads
 from humming.jit.identity import here, serving_device, serving_device_of, serving_threads
 from humming.jit.load import LoadedKernel, Ready, load
 from humming.jit.pool import parallel_for_address
+from humming.modes import batch_invariant
 from humming.quantize.layout import PackedWeight
 from humming.spec.config import KernelConfig
 from humming.spec.identity import Identity
@@ -47,17 +48,20 @@ _MOST_CALLS = 4096
 
 
 class Place(NamedTuple):
-    """Where a plan serves: on GPU `gpu`, or on the CPU (-1) with torch's number of threads."""
+    """Where a plan serves: on GPU `gpu`, or on the CPU (-1) with torch's number of threads; and
+    whether rows must have the same bits whatever m."""
 
     gpu: int
     threads: int
+    batch_invariant: bool = False
 
 
 def place_of(device: torch.device) -> Place:
     """The place that serves tensors on `device` at this moment."""
     if device.type == "cuda":
-        return Place(torch.cuda.current_device() if device.index is None else device.index, 1)
-    return Place(-1, torch.get_num_threads())
+        index = torch.cuda.current_device() if device.index is None else device.index
+        return Place(index, 1, batch_invariant())
+    return Place(-1, torch.get_num_threads(), batch_invariant())
 
 
 class _Scratch(threading.local):

@@ -15,11 +15,13 @@ from typing import Literal
 
 from humming.dispatch.heuristics import heuristic_intervals
 from humming.dispatch.intervals import Interval, TableEntry, TunedTable, serve_intervals
+from humming.dispatch.invariant import invariant_intervals
 from humming.errors import LegalityError, TableError
 from humming.spec.combinations import why_not
 from humming.spec.config import FAMILIES, KernelConfig
 from humming.spec.device import Device
 from humming.spec.identity import RULES, TIERS, Identity, Tier, differences, tier
+from humming.spec.invariance import sum_order
 from humming.spec.legality import Violation, config_violations, problem_violations
 from humming.spec.problem import M_END, Problem
 
@@ -74,20 +76,36 @@ def resolve(
     _check_servable(problem, here)
     entries = _matching(problem, here, table.entries if table else ())
     ours = _matching(problem, here, shipped.entries if shipped else (), other_layouts=True)
-    taken: list[Dispatch] = []
-    for claim in itertools.chain(
+    claims: Iterable[_Claim] = itertools.chain(
         _claims(problem, here, entries, refused),
         (replace(claim, source="shipped") for claim in _claims(problem, here, ours, refused)),
-    ):
+    )
+    spans = None
+    if problem.batch_invariant:
+        claims, spans = _of_one_order(problem, here, list(claims))
+    taken: list[Dispatch] = []
+    for claim in claims:
         taken += [_tuned(claim, low, high) for low, high in _free(taken, claim.low, claim.high)]
         taken.sort(key=lambda dispatch: dispatch.m_low)
-    for low, high, config in heuristic_intervals(problem, here.device):
+    for low, high, config in spans or heuristic_intervals(problem, here.device):
         taken += [
             Dispatch(config, "heuristic", None, None, free_low, free_high)
             for free_low, free_high in _free(taken, low, high)
         ]
         taken.sort(key=lambda dispatch: dispatch.m_low)
     return _joined(taken)
+
+
+def _of_one_order(
+    problem: Problem, here: Identity, claims: list[_Claim]
+) -> tuple[list[_Claim], list[tuple[int, int, KernelConfig]]]:
+    """Those claims that add up as the one for the fewest rows does, and what serves the rest."""
+    if not claims:
+        return [], invariant_intervals(problem, here.device)
+    base = min(claims, key=lambda claim: claim.interval.m).interval.config
+    order = sum_order(base)
+    alike = [claim for claim in claims if sum_order(claim.interval.config) == order]
+    return alike, invariant_intervals(problem, here.device, base)
 
 
 def lookup(dispatches: Sequence[Dispatch], m: int) -> Dispatch:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from humming.spec.config import MmaConfig
 from humming.spec.device import Device
+from humming.spec.invariance import Order, sum_order
 from humming.spec.legality import config_violations, mma_smem_bytes
 from humming.spec.legality.cuda import blocks_fit, smem_per_block
 from humming.spec.problem import Problem
@@ -42,6 +43,7 @@ _TILES = (
 )
 _SPLITS = (1, 2, 3, 4, 6, 8)
 _MOST_STAGES = 6
+_MOST_COUNTED = 8192  # rows, beyond which a choice stays as it is
 
 _PRODUCT = 1.6  # cycles of 16 rows of w by 8 of x by 16 of k
 _DECODE, _DECODE_COLUMNS = 0.2, 2.4  # part of it besides, and that over a warp's columns
@@ -65,6 +67,22 @@ def mma_default(problem: Problem, device: Device, m: int) -> MmaConfig | None:
     choices = sorted(_choices(problem.at(m), device), key=lambda choice: choice.cost)
     legal = (c.config for c in choices if not config_violations(c.config, problem, device))
     return next(legal, None)
+
+
+def mma_default_of_order(
+    problem: Problem, device: Device, m: int, order: Order | None
+) -> MmaConfig | None:
+    """The same among configs that add up in `order`, or in any that `m` does not change."""
+    choices = sorted(_choices(problem.at(min(m, _MOST_COUNTED)), device), key=lambda c: c.cost)
+    return next(
+        (
+            choice.config
+            for choice in choices
+            if (sum_order(choice.config) == order if order else sum_order(choice.config))
+            and not config_violations(choice.config, problem, device)
+        ),
+        None,
+    )
 
 
 def _choices(problem: Problem, device: Device) -> Iterator[_Choice]:

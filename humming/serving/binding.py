@@ -76,6 +76,7 @@ def _bind(key: _Key, table: TunedTable | None) -> Plan:
         layout=spec.layout,
         bias=bias,
         act_order=spec.act_order,
+        batch_invariant=place.batch_invariant,
     )
     plan = Plan(problem, place, table)
     with _plans_lock:
