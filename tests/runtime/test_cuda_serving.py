@@ -206,3 +206,18 @@ def test_gpus_are_found_by_the_name_that_the_environment_gives(index):
         timeout=120,
     )
     assert done.stdout.strip() == "(1, 256)", done.stderr[-500:]
+
+
+@pytest.mark.parametrize(("n", "k"), [(1000, 520), (4096, 4096), (640, 8192)])
+def test_batch_invariant_rows_have_the_same_bits_whatever_m(n, k):
+    layer, x = layer_of(n, k), random(700, k)
+    try:
+        humming.set_batch_invariant(True)
+        with torch.inference_mode():
+            whole = layer(x)
+            assert_right(layer, x, whole)
+            for m in (1, 2, 3, 16, 17, 33, 64, 65, 130, 300):
+                for rows in (slice(0, m), slice(700 - m, 700)):
+                    assert torch.equal(layer(x[rows]), whole[rows]), m
+    finally:
+        humming.set_batch_invariant(False)
