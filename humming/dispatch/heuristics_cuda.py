@@ -13,9 +13,10 @@ from itertools import pairwise
 
 from humming.dispatch.heuristics_mma import M_STEPS, mma_default
 from humming.dispatch.heuristics_wgmma import wgmma_default
+from humming.dispatch.heuristics_wgmma8 import wgmma8_default
 from humming.spec.config import DequantizeConfig, KernelConfig, SkinnyConfig
 from humming.spec.device import Device
-from humming.spec.layouts import cuda_group_size
+from humming.spec.layouts import CUDA_A8_LAYOUT, cuda_group_size
 from humming.spec.legality import config_violations, problem_violations
 from humming.spec.legality.skinny import warpgroup_takes
 from humming.spec.problem import M_END, Problem
@@ -57,6 +58,8 @@ class _Tile:
 def heuristic(problem: Problem, device: Device) -> KernelConfig:
     """The default config of `problem` (its m counts) on the GPU `device`; see heuristics.py."""
     step, last = _step(problem.m)
+    if problem.layout == CUDA_A8_LAYOUT:
+        return _in_bytes(problem, device, step, last)
     if _FEW_ROWS < step < _COUNTABLE_ROWS and not problem_violations("wgmma", problem, device):
         many = wgmma_default(problem.at(last), device, min(last, 2 * step - 2))
         if many:
@@ -74,6 +77,16 @@ def heuristic(problem: Problem, device: Device) -> KernelConfig:
     if mma and last <= _most_rows(device):
         return mma_default(problem, device, last) or _DEQUANTIZE
     return _DEQUANTIZE
+
+
+def _in_bytes(problem: Problem, device: Device, step: int, last: int) -> KernelConfig:
+    """The same of products in 8 bits."""
+    if not problem_violations("wgmma8", problem, device):
+        for rows in (last, step):  # there are more rows than blocks can count
+            found = wgmma8_default(problem.at(rows), device, min(last, max(1, 2 * step - 2)))
+            if found:
+                return found
+    return mma_default(problem, device, last) or _DEQUANTIZE
 
 
 def heuristic_intervals(problem: Problem, device: Device) -> list[tuple[int, int, KernelConfig]]:

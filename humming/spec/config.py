@@ -163,6 +163,68 @@ class WgmmaConfig:
 
 
 @dataclass(frozen=True)
+class Wgmma8Config:
+    """Tunables of the wgmma8 family: products of bytes by whole warpgroups, on compute capability
+    9.0.
+
+    block_m      rows of x of an output tile
+    warpgroups   warpgroups of a block that multiply; one more brings what they read
+    tiles_n      tiles of 64 rows of w that each of them has
+    cluster_n    blocks along n that bring x for each other
+    num_stages   shared memory stages of 128 columns of x and w in flight
+    raster_group_m    output tiles along m that neighbours of a wave go through before the next n
+    blocks_per_sm     blocks for which registers are to be found on one multiprocessor
+    stream_k     1: tiles that fill no whole wave are cut along k and spread over all blocks
+    promote      1: what 128 columns give is added up in fp32, out of the tensor cores, which keep
+                 fewer bits of fp8 products
+    dependent_launch  1: the weights' stream starts before the kernel before has ended
+    """
+
+    family: ClassVar[str] = "wgmma8"
+    split_k: ClassVar[int] = 1
+    """Not a knob: blocks of a cluster that share an output tile's k."""
+    block_m: int
+    warpgroups: int
+    tiles_n: int
+    cluster_n: int
+    num_stages: int
+    raster_group_m: int
+    blocks_per_sm: int
+    stream_k: int
+    promote: int
+    dependent_launch: int
+
+    def __str__(self) -> str:
+        text = f"wgmma8 {self.block_m}x{self.warpgroups}x{64 * self.tiles_n} d{self.num_stages}"
+        for mark, value, off in (
+            ("c", self.cluster_n, 1),
+            ("r", self.raster_group_m, 8),
+            ("b", self.blocks_per_sm, 1),
+            ("stream", self.stream_k, 0),
+            ("promote", self.promote, 0),
+            ("pdl", self.dependent_launch, 1),
+        ):
+            text += f" {mark}{value}" if value != off else ""
+        return text
+
+
+@dataclass(frozen=True)
+class ScaledMmConfig:
+    """Tunables of the scaled_mm family: torch's own product of fp8 by fp8.
+
+    fast_sums   1: sums stay in the tensor cores over all of k
+    """
+
+    family: ClassVar[str] = "scaled_mm"
+    block_m: ClassVar[int] = 128
+    """Not a knob: rows of a tile of the product, near enough for where tails begin."""
+    fast_sums: int
+
+    def __str__(self) -> str:
+        return "scaled_mm" + (" fast" if self.fast_sums else "")
+
+
+@dataclass(frozen=True)
 class DequantizeConfig:
     """Tunables of the dequantize family: weights to 16 bits in a workspace, then torch's matmul.
 
@@ -235,7 +297,16 @@ class MmaConfig:
         return text
 
 
-KernelConfig = Union[CpuConfig, BlasConfig, SkinnyConfig, DequantizeConfig, MmaConfig, WgmmaConfig]  # noqa: UP007  (3.10 at run time)
+KernelConfig = Union[  # noqa: UP007  (3.10 at run time)
+    CpuConfig,
+    BlasConfig,
+    SkinnyConfig,
+    DequantizeConfig,
+    MmaConfig,
+    WgmmaConfig,
+    Wgmma8Config,
+    ScaledMmConfig,
+]
 
 FAMILIES: dict[str, type[KernelConfig]] = {
     CpuConfig.family: CpuConfig,
@@ -244,6 +315,8 @@ FAMILIES: dict[str, type[KernelConfig]] = {
     DequantizeConfig.family: DequantizeConfig,
     MmaConfig.family: MmaConfig,
     WgmmaConfig.family: WgmmaConfig,
+    Wgmma8Config.family: Wgmma8Config,
+    ScaledMmConfig.family: ScaledMmConfig,
 }
 
 

@@ -81,7 +81,7 @@ def test_names_are_the_same_on_both_sides():
     asserted = [
         name for path in INCLUDE_DIR.rglob("*.cuh") for name in ASSERTED.findall(path.read_text())
     ]
-    static = {rule.name for rule in RULES if rule.family != "cpu" and rule.static}
+    static = {rule.name for rule in RULES if rule.family not in ("cpu", "wgmma8") and rule.static}
     assert set(asserted) == static
     assert len(asserted) == len(static)
     assert set(BROKEN) == static

@@ -189,17 +189,10 @@ class CudaKernel(ABC):
             )
         return workspace
 
-    @abstractmethod
-    def _enqueue(
-        self,
-        function: DeviceFunction,
-        x: torch.Tensor,
-        packed: PackedOperand,
-        bias: torch.Tensor | None,
-        out: torch.Tensor,
-        workspace: torch.Tensor | None,
-    ) -> None:
-        """Enqueues a call whose operands were checked, with `m >= 1`."""
+    def _enqueue(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Enqueues a call whose operands were checked, with `m >= 1`: (function, x, packed, bias,
+        out, workspace)."""
+        raise LaunchError(f"{self.name} multiplies codes, not numbers of 16 bits")
 
     def _enqueue_codes(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """The same of quantized x, of a family that multiplies codes: (function, codes, scales,

@@ -18,7 +18,9 @@ from humming.spec.config import (
     CpuConfig,
     KernelConfig,
     MmaConfig,
+    ScaledMmConfig,
     SkinnyConfig,
+    Wgmma8Config,
     WgmmaConfig,
     config_to_dict,
 )
@@ -37,6 +39,10 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
     Raises FormatError where the layout lacks the format, LegalityError for another activation or a
     config of another kind of device.
     """
+    if isinstance(config, (Wgmma8Config, ScaledMmConfig)):
+        from humming.jit.cuda.byte_source import render_bytes  # it builds on this module
+
+        return render_bytes(config, problem)
     if not LAYOUTS[CUDA_LAYOUT].holds(problem.format):
         raise FormatError(
             f"family '{config.family}' renders {LAYOUTS[CUDA_LAYOUT].holds_what}, but got "

@@ -13,8 +13,8 @@ from typing import Any
 from humming.errors import LaunchError
 from humming.jit.cuda.driver import driver_function
 
-UINT16, INT32 = 1, 3
-"""Element types, as the driver numbers them; 16-bit floats are copied as they are."""
+UINT8, UINT16, INT32, FLOAT32 = 0, 1, 3, 7
+"""Element types, as the driver numbers them; floats of 8 and 16 bits are copied as they are."""
 NO_SWIZZLE, SWIZZLE_128 = 0, 3
 """How 16-byte chunks are permuted within rows of 128 bytes."""
 

@@ -11,7 +11,17 @@ from humming.errors import LegalityError
 from humming.spec.config import FAMILIES, KernelConfig
 from humming.spec.device import Device
 from humming.spec.layouts import CPU_LAYOUT
-from humming.spec.legality import blas, cpu, dequantize, invariance, mma, skinny, wgmma
+from humming.spec.legality import (
+    blas,
+    cpu,
+    dequantize,
+    invariance,
+    mma,
+    scaled_mm,
+    skinny,
+    wgmma,
+    wgmma8,
+)
 from humming.spec.legality.cpu import (
     CPU_ACTIVATIONS,
     CPU_MAX_ACCUMULATORS,
@@ -27,6 +37,7 @@ from humming.spec.legality.wgmma import (
     wgmma_smem_bytes,
     wgmma_threads,
 )
+from humming.spec.legality.wgmma8 import wgmma8_smem_bytes
 from humming.spec.problem import Problem
 
 __all__ = [
@@ -45,6 +56,7 @@ __all__ = [
     "skinny_block_rows",
     "skinny_smem_bytes",
     "takes",
+    "wgmma8_smem_bytes",
     "wgmma_block_rows",
     "wgmma_deal",
     "wgmma_smem_bytes",
@@ -58,6 +70,8 @@ RULES: tuple[Rule, ...] = (
     *dequantize.RULES,
     *mma.RULES,
     *wgmma.RULES,
+    *wgmma8.RULES,
+    *scaled_mm.RULES,
     *invariance.RULES,
 )
 

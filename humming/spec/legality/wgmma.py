@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from humming.spec.config import WgmmaConfig
+from humming.spec.config import Wgmma8Config, WgmmaConfig
 from humming.spec.layouts import cuda_group_size
 from humming.spec.legality.cuda import blocks_fit, capability, problem_rules, smem_per_block
 from humming.spec.legality.rule import Rule, config_rule, problem_rule
@@ -26,12 +26,12 @@ _COUNT_MOST = 2**30  # of rows and of tiles: they are counted in 32 bits
 _WORKING_REGISTERS, _FACTOR_REGISTERS = 42, 4  # of a thread, beside sums and fragments
 
 
-def wgmma_block_rows(config: WgmmaConfig) -> int:
+def wgmma_block_rows(config: WgmmaConfig | Wgmma8Config) -> int:
     """Rows of w that one output tile has."""
     return 64 * config.tiles_n * config.warpgroups
 
 
-def wgmma_threads(config: WgmmaConfig) -> int:
+def wgmma_threads(config: WgmmaConfig | Wgmma8Config) -> int:
     """Threads of a block: its warpgroups, and one more that brings what they multiply."""
     return 128 * (config.warpgroups + 1)
 
@@ -62,7 +62,9 @@ class WgmmaDeal:
     streamed: int
 
 
-def wgmma_deal(config: WgmmaConfig, m: int, n: int, k: int, sm_count: int) -> WgmmaDeal:
+def wgmma_deal(
+    config: WgmmaConfig | Wgmma8Config, m: int, n: int, k: int, sm_count: int
+) -> WgmmaDeal:
     """How a call of this shape spreads over a device of `sm_count` multiprocessors."""
     rows, cluster = wgmma_block_rows(config) * config.cluster_n, config.cluster_n * config.split_k
     tiles = -(-m // config.block_m) * -(-n // rows)

@@ -1,0 +1,69 @@
+// Where things lie in the shared memory of a wgmma8 block: every byte offset of that family, as
+//   constants, and which accumulators its warpgroups have.
+// Run by nobody; constants only.
+// Reads -> writes: nothing. [barriers | x ring | weight ring | scales of x | staged output].
+// Source: own.
+#pragma once
+#include "humming/ptx/types.cuh"
+
+namespace humming {
+
+template <class Config>
+struct Wgmma8Plan {
+  static constexpr int consumer_warps = 4 * Config::warpgroups;
+  static constexpr int threads = 32 * (consumer_warps + 4);  // one warp of the last four fills
+  static constexpr int columns = Config::block_m / 8;
+  static constexpr int group_rows = 64 * Config::tiles_n;  // rows of w that a warpgroup has
+  static constexpr int block_rows = group_rows * Config::warpgroups;
+  static constexpr int row_tiles = block_rows / 16;
+
+  static constexpr int cluster = Config::cluster_n;  // blocks of one
+
+  // A stage is a unit of work: 128 columns, 128 bytes of a row of x.
+  static constexpr int unit_k = 128, steps = unit_k / 32;
+  static constexpr int x_stage_bytes = Config::block_m * unit_k;
+  static constexpr int x_share_bytes = x_stage_bytes / Config::cluster_n;  // that a block brings
+  static constexpr int weight_stage_bytes = block_rows * unit_k * Config::code_bits / 8;
+  static constexpr int scale_stage_bytes =
+      Config::x_group_size ? (Config::block_m * 4 + 127) / 128 * 128 : 0;
+  static constexpr int stage_bytes =
+      x_stage_bytes + weight_stage_bytes + (Config::x_group_size ? Config::block_m * 4 : 0);
+
+  // Weights of bytes go to the tensor cores from shared memory, others by registers.
+  static constexpr bool direct = Config::code_bits == 8;
+  static constexpr bool promoted = Config::promote != 0;
+  // Promoted sums: products of one unit, of as many columns at a time, are added to those before.
+  static constexpr int parts = columns > 16 ? 2 : 1;
+  static constexpr int part_columns = columns / parts;
+
+  // Registers of a thread. A block begins with as many for each, in eights, and its warpgroups share
+  // those out: to ask for more than there are would wait forever.
+  static constexpr int even_share = 65536 / (Config::blocks_per_sm * threads) / 8 * 8;
+  static constexpr int begin_registers = even_share < 240 ? even_share : 240;
+  static constexpr int fill_registers = 32;
+  static constexpr int drain_share =
+      (begin_registers * (Config::warpgroups + 1) - fill_registers) / Config::warpgroups / 8 * 8;
+  static constexpr int drain_registers = drain_share < 240 ? drain_share : 240;
+
+  static constexpr int full_barriers = 0;
+  static constexpr int empty_barriers = 8 * Config::num_stages;
+  static constexpr int flags = 16 * Config::num_stages;  // one word a warpgroup
+  static constexpr int x_ring = 1024;
+  static constexpr int weight_ring = x_ring + Config::num_stages * x_stage_bytes;
+  static constexpr int scale_ring = weight_ring + Config::num_stages * weight_stage_bytes;
+  static constexpr int staged = scale_ring + Config::num_stages * scale_stage_bytes;
+
+  // Columns of eight rows of x; two blocks of a multiprocessor have fewer registers to spare.
+  static constexpr int staged_columns =
+      Config::block_m % 32 == 0 && Config::blocks_per_sm == 1 ? 4 : 2;
+  static constexpr int staged_row_bytes = group_rows * 2;
+  static constexpr int staged_bytes = staged_columns * 8 * staged_row_bytes;  // of a warpgroup
+  static constexpr int bytes =
+      staged + Config::warpgroups * staged_bytes + 1024;  // the base is aligned to 1024 by hand
+  static __device__ __forceinline__ u32 aligned(u32 shared) {
+    return (shared + 1023) / 1024 * 1024;
+  }
+  static_assert(bytes == Config::smem_bytes, "as the formula in legality/wgmma8.py says");
+};
+
+}  // namespace humming

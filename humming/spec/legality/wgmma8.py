@@ -1,0 +1,249 @@
+"""What the wgmma8 family (products of bytes by whole warpgroups) can run on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from humming.spec.carriers import carrier
+from humming.spec.config import Wgmma8Config
+from humming.spec.formats import TensorFormat
+from humming.spec.layouts import CUDA_A8_LAYOUT, packed_group_size
+from humming.spec.legality.cuda import (
+    blocks_fit,
+    capability,
+    problem_rules,
+    smem_per_block,
+)
+from humming.spec.legality.rule import Rule, config_rule, problem_rule
+from humming.spec.legality.wgmma import wgmma_block_rows, wgmma_threads
+from humming.spec.problem import Problem
+
+_UNIT_K = 128
+_REGISTERS = 65536  # of a multiprocessor
+_REGISTERS_MOST = 240  # of a thread
+_FILL_REGISTERS = 32
+_WORKING_REGISTERS = 40  # of a thread, beside sums and fragments
+_PART_ROWS = 128  # of x, whose products are promoted at once
+_COUNT_MOST = 2**30  # of rows and of tiles: they are counted in 32 bits
+_SUMMED_MOST = 2**17  # columns whose products of int8 by int8 fit 32 bits
+
+
+def wgmma8_smem_bytes(config: Wgmma8Config, problem: Problem) -> int:
+    """Bytes of shared memory of a block: what the kernel's plan adds up to, and asserts."""
+    activation = problem.quant.activation
+    stage = config.block_m * _UNIT_K
+    stage += wgmma_block_rows(config) * _UNIT_K * problem.quant.weight.dtype.bits // 8
+    if activation is not None and activation.group_size:
+        stage += -(-config.block_m * 4 // 128) * 128
+    wide = config.block_m % 32 == 0 and config.blocks_per_sm == 1
+    staged = (32 if wide else 16) * 128 * config.tiles_n
+    # barriers first; its base is aligned to 1024 by hand
+    return 1024 + config.num_stages * stage + config.warpgroups * staged + 1024
+
+
+def needs_promotion(problem: Problem) -> bool:
+    """Whether sums must leave the tensor cores every 128 columns, to be scaled."""
+    weight, activation = problem.quant.weight, problem.quant.activation
+    of_x = activation is not None and activation.group_size is not None
+    return of_x or packed_group_size(CUDA_A8_LAYOUT, weight, problem.k) == _UNIT_K
+
+
+def wgmma8_registers(config: Wgmma8Config, problem: Problem) -> tuple[int, int]:
+    """(what a thread that multiplies wants, what it gets)."""
+    tiles = config.tiles_n
+    wanted = tiles * config.block_m // 2 + _WORKING_REGISTERS
+    direct = problem.quant.weight.dtype.bits == 8
+    if config.promote:
+        wanted += min(config.block_m, _PART_ROWS) // 2 + (0 if direct else 24)
+    elif not direct:
+        wanted += 16 * tiles  # fragments of two steps, codes of a unit
+        wanted += 8 * tiles if problem.quant.weight.scale_dtype else 0
+    even = _REGISTERS // (config.blocks_per_sm * wgmma_threads(config)) // 8 * 8
+    pool = min(even, _REGISTERS_MOST) * (config.warpgroups + 1) - _FILL_REGISTERS
+    return wanted, min(pool // max(config.warpgroups, 1) // 8 * 8, _REGISTERS_MOST)
+
+
+def _takes(problem: Problem) -> bool:
+    """Whether the mainloops know the format: which codes, and where scales go."""
+    weight, activation = problem.quant.weight, problem.quant.activation
+    held = carrier(problem.format)
+    if activation is None or held not in ("int8", "fp8e4m3") or weight.zero_point is not None:
+        return False
+    if activation.scale_dtype or (activation.group_size or _UNIT_K) != _UNIT_K:
+        return False
+    if not activation.dtype.is_integer and activation.dtype.name != held:
+        return False
+    return _takes_codes(weight, held) and _takes_scales(weight, problem.k)
+
+
+def _takes_codes(weight: TensorFormat, held: str) -> bool:
+    if weight.dtype.bits == 8:
+        return weight.dtype.name == held and weight.scale_dtype is None
+    return weight.dtype.name == "int4" or (weight.dtype.name == "fp4e2m1" and held != "int8")
+
+
+def _takes_scales(weight: TensorFormat, k: int) -> bool:
+    size = packed_group_size(CUDA_A8_LAYOUT, weight, k)
+    if weight.scale_dtype is not None:  # powers of two of each k32 step, put into the codes
+        return weight.scale_dtype == "e8m0" and size == 32 and weight.dtype.bits == 4
+    return size in (0, _UNIT_K)
+
+
+def _mixes(problem: Problem) -> bool:
+    """Whether scales are of groups of x, and put into the codes of w: no mainloop has both."""
+    weight, activation = problem.quant.weight, problem.quant.activation
+    return bool(weight.scale_dtype and activation is not None and activation.group_size)
+
+
+def _tiles(config: Wgmma8Config, problem: Problem) -> int:
+    return -(-problem.m // config.block_m) * -(-problem.n // wgmma_block_rows(config))
+
+
+def _rule(
+    name: str, holds: Callable[..., bool], says: Callable[..., str], static: bool = False
+) -> Rule:
+    return config_rule("wgmma8", f"wgmma8_{name}", holds, says, static)
+
+
+def _range(knob: str, least: int, most: int) -> Rule:
+    return _rule(
+        f"{knob}_range",
+        lambda c, p, d: least <= getattr(c, knob) <= most,
+        lambda c, p, d: (
+            f"`{least} <= {knob} <= {most}` must hold, but got {knob}={getattr(c, knob)}"
+        ),
+        static=True,
+    )
+
+
+_LEFT_OUT = ("layout", "bf16_device", "format", "no_act_order", "k_multiple")
+"""Rules that CUDA families share and this one does not: x comes padded, and in the order of w."""
+
+RULES: tuple[Rule, ...] = (
+    *(
+        rule
+        for rule in problem_rules("wgmma8")
+        if rule.name.removeprefix("wgmma8_") not in _LEFT_OUT
+    ),
+    problem_rule(
+        "wgmma8",
+        "wgmma8_hopper_device",
+        lambda p, d: capability(d) == (9, 0),
+        lambda p, d: (
+            f"family 'wgmma8' needs compute capability 9.0, but '{d.name}' has "
+            f"{'.'.join(map(str, capability(d)))}"
+        ),
+        static=True,
+    ),
+    problem_rule(
+        "wgmma8",
+        "wgmma8_layout",
+        lambda p, d: p.layout == CUDA_A8_LAYOUT,
+        lambda p, d: (
+            f"family 'wgmma8' reads layout '{CUDA_A8_LAYOUT}', but got '{p.layout}'; repack the "
+            "layer"
+        ),
+    ),
+    problem_rule(
+        "wgmma8",
+        "wgmma8_format",
+        lambda p, d: _takes(p) and not _mixes(p),
+        lambda p, d: (
+            "family 'wgmma8' runs weights of int4, fp4e2m1, mxfp4, or of x's own int8 or fp8e4m3, "
+            "with scales a row, or of groups or blocks of a multiple of 128, and x with scales a "
+            f"token or a group of 128, but got format '{p.format}'; name the weight's part of it"
+        ),
+    ),
+    problem_rule(
+        "wgmma8",
+        "wgmma8_sums_fit",
+        lambda p, d: carrier(p.format) != "int8" or p.k <= _SUMMED_MOST,
+        lambda p, d: f"`k <= {_SUMMED_MOST}` must hold for sums of int8 products, but got k={p.k}",
+    ),
+    _rule(
+        "block_m",
+        lambda c, p, d: (
+            16 <= c.block_m <= 256 and c.block_m % (16 if c.block_m <= 128 else 32) == 0
+        ),
+        lambda c, p, d: (
+            "block_m must be a multiple of 16 up to 128, or of 32 up to 256, but got "
+            f"block_m={c.block_m}"
+        ),
+        static=True,
+    ),
+    _range("warpgroups", 1, 4),
+    _range("tiles_n", 1, 4),
+    _rule(
+        "rows_in_a_copy",
+        lambda c, p, d: c.warpgroups * c.tiles_n <= 4,
+        lambda c, p, d: (
+            "`warpgroups * tiles_n <= 4` must hold, as one copy brings 256 rows of w, but got "
+            f"warpgroups={c.warpgroups}, tiles_n={c.tiles_n}"
+        ),
+        static=True,
+    ),
+    _rule(
+        "cluster_n",
+        lambda c, p, d: c.cluster_n in (1, 2, 4),
+        lambda c, p, d: f"cluster_n must be 1, 2 or 4, but got {c.cluster_n}",
+        static=True,
+    ),
+    _rule(
+        "cluster_shares_x",
+        lambda c, p, d: c.block_m % (8 * c.cluster_n) == 0,
+        lambda c, p, d: (
+            "`block_m % (8 * cluster_n) == 0` must hold, but got "
+            f"block_m={c.block_m}, cluster_n={c.cluster_n}"
+        ),
+        static=True,
+    ),
+    _range("num_stages", 2, 32),
+    _range("raster_group_m", 1, 64),
+    _range("blocks_per_sm", 1, 4),
+    _range("stream_k", 0, 1),
+    _range("promote", 0, 1),
+    _range("dependent_launch", 0, 1),
+    _rule(
+        "promotes_groups",
+        lambda c, p, d: c.promote == 1 or not needs_promotion(p),
+        lambda c, p, d: f"promote must be 1 for format '{p.format}', whose groups have scales",
+    ),
+    _rule(
+        "promotes_sums",
+        lambda c, p, d: c.promote == 0 or p.quant.weight.scale_dtype is None,
+        lambda c, p, d: f"promote must be 0 for format '{p.format}', whose codes take scales on",
+    ),
+    _rule(
+        "registers_fit",
+        lambda c, p, d: wgmma8_registers(c, p)[0] <= wgmma8_registers(c, p)[1],
+        lambda c, p, d: (
+            f"a thread would need {wgmma8_registers(c, p)[0]} registers, but gets "
+            f"{wgmma8_registers(c, p)[1]}; lower tiles_n or block_m"
+        ),
+    ),
+    _rule(
+        "tiles_countable",
+        lambda c, p, d: max(p.m, p.n, _tiles(c, p)) <= _COUNT_MOST,
+        lambda c, p, d: (
+            f"m, n and their tiles must not be more than {_COUNT_MOST}, but got m={p.m}, n={p.n}, "
+            f"{_tiles(c, p)} tiles"
+        ),
+    ),
+    _rule(
+        "smem_fits",
+        lambda c, p, d: wgmma8_smem_bytes(c, p) <= smem_per_block(d),
+        lambda c, p, d: (
+            f"`smem_bytes <= {smem_per_block(d)}` must hold on '{d.name}', but got "
+            f"{wgmma8_smem_bytes(c, p)}; lower num_stages"
+        ),
+    ),
+    _rule(
+        "blocks_per_sm_fit",
+        lambda c, p, d: blocks_fit(d, c.blocks_per_sm, wgmma_threads(c), wgmma8_smem_bytes(c, p)),
+        lambda c, p, d: (
+            f"{c.blocks_per_sm} blocks of {wgmma_threads(c)} threads and "
+            f"{wgmma8_smem_bytes(c, p)} bytes must fit one multiprocessor of '{d.name}'; lower "
+            "blocks_per_sm"
+        ),
+    ),
+)

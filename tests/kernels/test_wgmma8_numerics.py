@@ -1,0 +1,133 @@
+"""The families wgmma8 and scaled_mm give the right numbers on quantized x, bitwise equal, and leave
+counters at zero."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+import torch
+from format_cases import random_weight
+from gpu_cases import compile_problems, device, dtypes, kernel_for, launch
+from wgmma8_cases import FORMATS, HOPPER, PLAIN_WGMMA8, byte_problem, wgmma8_configs
+
+from humming.jit.cuda import counters
+from humming.jit.cuda.kernel import CudaKernel
+from humming.jit.load import TORCH_DTYPES
+from humming.quantize import pack
+from humming.quantize.activations import quantize_activations
+from humming.reference import error_bound, matmul_float64
+from humming.spec.config import KernelConfig, ScaledMmConfig
+from humming.spec.formats import QuantFormat
+from humming.spec.layouts import CUDA_A8_LAYOUT
+
+pytestmark = pytest.mark.gpu
+
+SHAPES = [(1, 24, 8), (70, 648, 520), (300, 1000, 1000), (513, 4104, 1160), (33, 8200, 4096)]
+_FP8_SUMS = 2.0**-11
+"""What tensor cores may lose of sums of fp8 products that stay in them."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled():
+    if device().compute_capability != HOPPER:
+        pytest.fail("the family wgmma8 needs compute capability 9.0; deselect its tests here")
+    compile_problems(
+        [(config, byte_problem(format)) for format in FORMATS for config in wgmma8_configs(format)]
+    )
+
+
+@lru_cache(maxsize=16)
+def _operands(m, n, k, format, dtype="bf16"):
+    of = TORCH_DTYPES[dtype]
+    generator = torch.Generator(device="cuda").manual_seed(m * 7919 + n * 31 + k)
+    q = random_weight(format, n, k, dtype, generator)
+    x = torch.randn(m, k + 16, device="cuda", generator=generator).to(of)[:, 8 : 8 + k]
+    bias = torch.randn(n, device="cuda", generator=generator).to(of).float()
+    answer = matmul_float64(x, q, bias)
+    bound = error_bound(x, q, of, bias, 2 * k)
+    return x, q, pack(q, CUDA_A8_LAYOUT, of), bias, answer, bound
+
+
+def _is_right(out, answer, bound, exact, what):
+    error = (out.double() - answer).abs()
+    if exact:
+        assert bool((error <= bound).all()), f"{what}: {float((error / bound).max()):.3g} x bound"
+        return
+    lost = _FP8_SUMS * answer.square().mean().sqrt() * (answer.shape[1] > 0)
+    assert bool((error <= bound + 16 * lost).all()), what
+    assert float(error.square().mean().sqrt()) <= float(bound.square().mean().sqrt() + 2 * lost)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+def test_every_config_is_right_for_odd_shapes(m, n, k, format):
+    whole = QuantFormat.parse(format).activation.dtype.is_integer
+    x, _, packed, bias, answer, bound = _operands(m, n, k, format)
+    for config in wgmma8_configs(format):
+        loaded = kernel_for(config, byte_problem(format))
+        first = launch(loaded, x, packed, bias)
+        again = launch(loaded, x, packed, bias)
+        assert torch.equal(first, again), f"{format} {config}"
+        _is_right(first, answer, bound, whole, f"{format} {config}")
+    for words in counters._KEPT.values():
+        assert not bool(words.any())
+
+
+@pytest.mark.parametrize("format", FORMATS[:5])
+def test_x_that_is_quantized_gives_the_same_bits(format):
+    m, n, k = 70, 648, 520
+    x, _, packed, bias, _, _ = _operands(m, n, k, format)
+    activation = QuantFormat.parse(format).activation
+    codes, scales = quantize_activations(x, activation)
+    padded = torch.zeros(m, -(-k // 128) * 128, dtype=torch.uint8, device="cuda")
+    padded[:, :k] = codes.view(torch.uint8)
+    turned = torch.zeros(scales.shape[1], -(-m // 4) * 4, device="cuda")
+    turned[:, :m] = scales.T
+    loaded = kernel_for(wgmma8_configs(format)[5], byte_problem(format))
+    out = torch.empty(m, n, dtype=x.dtype, device="cuda")
+    loaded.launch_quantized(padded, turned, packed, bias, out)
+    assert torch.equal(out, launch(loaded, x, packed, bias))
+
+
+@pytest.mark.parametrize("fast_sums", [0, 1])
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+def test_torchs_own_product_is_right(m, n, k, fast_sums):
+    format = "fp8e4m3-fp8e4m3"
+    x, _, packed, bias, answer, bound = _operands(m, n, k, format)
+    loaded = kernel_for(ScaledMmConfig(fast_sums), byte_problem(format))
+    _is_right(launch(loaded, x, packed, bias), answer, 2 * bound, False, "scaled_mm")
+
+
+@pytest.mark.parametrize("dtype", dtypes() if torch.cuda.is_available() else [])
+def test_no_rows_and_many_rows(dtype):
+    for format in ("int8-int8", "int4-fp8e4m3"):
+        asked = byte_problem(format, activation=dtype)
+        loaded: CudaKernel = kernel_for(_first(format), asked)
+        x, _, packed, _, _, _ = _operands(33, 640, 512, format, dtype)
+        empty = torch.empty(0, 640, dtype=x.dtype, device="cuda")
+        loaded.launch(x[:0], packed, None, empty)
+        many = x.repeat(2048, 1)[:65536].contiguous()
+        out = launch(loaded, many, packed)
+        assert torch.equal(out[: len(x)], launch(loaded, x.contiguous(), packed))
+        assert torch.equal(out[33 * 1000 : 33 * 1001], out[:33])
+
+
+def test_captured_graphs_give_the_same_bits():
+    format = "int8-int8"
+    x, _, packed, _, _, _ = _operands(70, 648, 520, format)
+    config = next(c for c in wgmma8_configs(format) if c.stream_k and c.cluster_n == 1)
+    loaded = kernel_for(config, byte_problem(format))
+    expected = launch(loaded, x, packed)
+    out, graph = torch.empty_like(expected), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(3):
+            loaded.launch(x, packed, None, out)
+    for _ in range(5):
+        out.fill_(float("nan"))
+        graph.replay()
+        assert torch.equal(out, expected)
+
+
+def _first(format: str) -> KernelConfig:
+    return next(c for c in wgmma8_configs(format) if c.block_m >= PLAIN_WGMMA8.block_m)
