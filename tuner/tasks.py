@@ -11,6 +11,7 @@ from humming.errors import LegalityError, UsageError
 from humming.spec.device import Device
 from humming.spec.layouts import layout_for
 from humming.spec.problem import M_END, Problem
+from humming.spec.routing import UNIFORM
 from search_spaces.model import SearchSpace
 from tuner.candidates import Candidates, legal_candidates
 from tuner.workload import LayerGroup, Workload
@@ -88,6 +89,7 @@ def make_tasks(
                 op=group.op,
                 experts=group.experts,
                 top_k=group.top_k,
+                routing=UNIFORM if group.op == "moe" else None,
                 act_order=group.act_order,
             )
             try:

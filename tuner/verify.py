@@ -56,30 +56,38 @@ def make_case(problem: Problem, n: int, seed: int, device: torch.device) -> Case
     """A random case of `problem` with n rows of w on `device`: codes over their whole range, scales
     and x over several binades."""
     draw = torch.Generator(device).manual_seed(seed)
-    steps = problem.k if device.type == "cpu" else max(problem.k, _TENSOR_CORE_STEPS)
-    dtype, out_dtype = float_type(problem.activation_dtype), float_type(problem.output_dtype)
+    dtype = float_type(problem.activation_dtype)
     quantized = drawn(problem.format, n, problem.k, draw, dtype, problem.act_order)
     rows = torch.randn((DISTINCT_ROWS, problem.k), generator=draw, device=device)
     binades = torch.randint(-4, 5, (DISTINCT_ROWS, 1), generator=draw, device=device)
     rows = (rows * torch.exp2(binades)).to(dtype)
     bias = torch.randn(n, generator=draw, device=device).to(dtype) if problem.bias else None
+    expected, bound = answers(rows, quantized, bias, problem)
+    return Case(
+        quantized,
+        pack(quantized, problem.layout, dtype),
+        bias,
+        rows,
+        expected,
+        bound,
+    )
+
+
+def answers(
+    rows: torch.Tensor, quantized: QuantizedTensor, bias: torch.Tensor | None, problem: Problem
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """float64 [rows, n]: what a right kernel gives, and how far it may be off."""
+    cpu = rows.device.type == "cpu"
+    steps = problem.k if cpu else max(problem.k, _TENSOR_CORE_STEPS)
+    out_dtype, n = float_type(problem.output_dtype), quantized.shape[0]
     expected, bound = [], []
     for part in range(0, n, _ROWS_OF_W):
         q = quantized.slice_rows(part, min(part + _ROWS_OF_W, n))
         b = None if bias is None else bias[part : part + _ROWS_OF_W]
         expected.append(matmul_float64(rows, q, b))
         of_part = error_bound(rows, q, out_dtype, b, steps)
-        if device.type != "cpu":
-            of_part = of_part + rounded_weights(rows, q)
-        bound.append(of_part)
-    return Case(
-        quantized,
-        pack(quantized, problem.layout, dtype),
-        bias,
-        rows,
-        torch.cat(expected, 1),
-        torch.cat(bound, 1),
-    )
+        bound.append(of_part if cpu else of_part + rounded_weights(rows, q))
+    return torch.cat(expected, 1), torch.cat(bound, 1)
 
 
 def rounded_weights(x: torch.Tensor, q: QuantizedTensor) -> torch.Tensor:

@@ -22,6 +22,7 @@ from humming.spec.config import KernelConfig
 from humming.spec.device import Device
 from humming.spec.layouts import layout_for
 from humming.spec.problem import Problem
+from humming.spec.routing import UNIFORM
 from tuner.compile_pool import cores
 from tuner.workload import LayerGroup, Workload, read_workload
 
@@ -50,7 +51,7 @@ def warm(
     unservable: list[str] = []
     identity, table = here(device), load_table(db)
     for group in workload.problems:
-        problem = _problem(group, workload, device)
+        problem = problem_of(group, workload, device)
         try:
             dispatches = resolve(problem, identity, table, shipped=shipped_table(device))
         except LegalityError as error:
@@ -79,7 +80,8 @@ def _check_cache() -> None:
         ) from error
 
 
-def _problem(group: LayerGroup, workload: Workload, device: Device) -> Problem:
+def problem_of(group: LayerGroup, workload: Workload, device: Device) -> Problem:
+    """What a layer group asks for on `device`, at any m."""
     return Problem(
         format=group.format,
         n=group.n,
@@ -91,6 +93,7 @@ def _problem(group: LayerGroup, workload: Workload, device: Device) -> Problem:
         op=group.op,
         experts=group.experts,
         top_k=group.top_k,
+        routing=UNIFORM if group.op == "moe" else None,
         act_order=group.act_order,
     )
 

@@ -18,6 +18,7 @@ from humming.errors import HummingError
 from humming.jit.bandwidth import read_bandwidth
 from humming.spec.device import Device
 from tuner.bench import Bench, torch_device
+from tuner.bench_experts import bench_for
 from tuner.messages import (
     Answer,
     Baseline,
@@ -109,7 +110,7 @@ def serve(pipe: Connection) -> None:
         try:
             if isinstance(request, Open):
                 bench = None  # two problems' tensors at once might not fit
-                bench = Bench(request, device, heart.step)
+                bench = bench_for(request, device, heart.step)
                 heart.answer(bench.opened())
             else:
                 with torch.inference_mode():

@@ -24,6 +24,7 @@ from humming.spec.identity import RULES, TIERS, Identity, Tier, differences, tie
 from humming.spec.invariance import sum_order
 from humming.spec.legality import Violation, config_violations, problem_violations
 from humming.spec.problem import M_END, Problem
+from humming.spec.routing import UNIFORM, distance
 
 Source = Literal["tuned", "nearest", "shipped", "heuristic"]
 
@@ -33,8 +34,8 @@ class Dispatch:
     """`config` serves every m of [m_low, m_high).
 
     source  "tuned": proved for this interval. "nearest": proved for a neighbouring interval, or for
-            the same layer with or without a bias. "shipped": of the package's own table for this
-            device. "heuristic": not measured here.
+            the same layer with or without a bias, or with another routing. "shipped": of the
+            package's own table for this device. "heuristic": not measured here.
     tier    how well the record's identity fits this machine; None for the heuristic.
     record  the winner's id in the store; None for the heuristic.
     """
@@ -158,7 +159,8 @@ def _matching(
     """Entries of this layer that may be served here, the best first.
 
     A record with or without a bias serves the other too, after any exact one: adding a bias costs
-    every config the same. A table that knows the layer in another layout only is refused, unless
+    every config the same. So does one of experts with another routing, the nearest first. A table
+    that knows the layer in another layout only is refused, unless
     `other_layouts` lets it pass.
     """
     layer = _without_bias(problem)
@@ -170,7 +172,7 @@ def _matching(
         if fit == "none":
             continue
         if candidate == layer:
-            same = entry.problem.bias == problem.bias
+            same = (entry.problem.bias, entry.problem.routing) == (problem.bias, problem.routing)
             found.append(("tuned" if same else "nearest", fit, entry))
         elif replace(candidate, layout=layer.layout) == layer:
             other_layout = candidate.layout
@@ -179,9 +181,19 @@ def _matching(
             f"a table must be of the layer's layout '{layer.layout}', but got '{other_layout}' for "
             f"{layer.format} n={layer.n} k={layer.k}; tune again or repack the layer"
         )
-    return sorted(
-        found, key=lambda item: (TIERS.index(item[1]), item[0] == "nearest", item[2].identity.id)
-    )
+
+    def rank(item: tuple[Source, Tier, TableEntry]) -> tuple[int, float, bool, str]:
+        far = _routings_apart(item[2].problem, problem)
+        return TIERS.index(item[1]), far, item[0] == "nearest", item[2].identity.id
+
+    return sorted(found, key=rank)
+
+
+def _routings_apart(one: Problem, other: Problem) -> float:
+    """How far what falls on experts is from what was tuned for; 0 where there are none."""
+    if one.routing is None or other.routing is None or one.routing == other.routing:
+        return 0.0
+    return distance(one.routing, other.routing, other.experts or 1)
 
 
 def _claims(
@@ -234,7 +246,8 @@ def _joined(dispatches: Iterable[Dispatch]) -> list[Dispatch]:
 
 
 def _without_bias(problem: Problem) -> Problem:
-    return replace(problem, m=0, bias=False)
+    """The layer, whatever its bias, and whatever falls on its experts."""
+    return replace(problem, m=0, bias=False, routing=problem.routing and UNIFORM)
 
 
 def _gravity(item: tuple[str, object]) -> tuple[int, str]:

@@ -73,6 +73,20 @@ def _text(spec: ExpertsSpec) -> str:
 class ExpertsPlan(Plan):
     """How the experts of one layer are served at one place for one activation type."""
 
+    def describe(self) -> str:
+        """Where the configs come from, and for which routing where it is another."""
+        told = super().describe()
+        records = {dispatch.record for dispatch in self.dispatches if dispatch.record}
+        routings = {
+            str(entry.problem.routing)
+            for entry in (self.table.entries if self.table else ())
+            if any(interval.record in records for interval in entry.intervals)
+        }
+        others = sorted(routings - {str(self.problem.routing)})
+        if not others:
+            return told
+        return f"{told}; tuned for routing {', '.join(others)}, here {self.problem.routing}"
+
     def kernel_of(self, tokens: int) -> tuple[int, Any]:
         """The interval of so many tokens, and its kernel."""
         bound = self._bound

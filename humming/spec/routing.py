@@ -2,13 +2,15 @@
 recorded. No tensors here; drawing ids is moe/routing.py.
 
 What a kernel sees of a routing is how uneven the experts' loads are, not which expert is the
-busiest. So a routing is known by its shares: what part of all tokens the busiest 1/16, 2/16, .. of
-the experts get. A recorded one is named by those, "shares" and sixteen numbers of two hex digits.
+busiest. So a routing is known by its shares: what part of all tokens the busiest 1/512, 1/256, ..,
+1/2, .., 7/8, all of the experts get. A recorded one is named by those, "shares" and sixteen numbers
+of two hex digits.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -16,11 +18,11 @@ from itertools import pairwise
 from humming.errors import LegalityError
 
 UNIFORM = "uniform"
-PARTS = 16
-"""Into so many equal parts experts are cut, the busiest first."""
+CUTS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 320, 384, 448, 512)
+"""Where shares are told: at so many of 512 experts, the busiest first."""
 _FULL = 255
 _ZIPF = re.compile(r"zipf(\d+(?:\.\d+)?)")
-_SHARES = re.compile(rf"shares((?:[0-9a-f]{{2}}){{{PARTS}}})")
+_SHARES = re.compile(rf"shares((?:[0-9a-f]{{2}}){{{len(CUTS)}}})")
 
 
 def check_routing(routing: str) -> None:
@@ -29,7 +31,7 @@ def check_routing(routing: str) -> None:
     if routing == UNIFORM or _ZIPF.fullmatch(routing):
         return
     if shares:
-        numbers = [int(shares[1][i : i + 2], 16) for i in range(0, 2 * PARTS, 2)]
+        numbers = [int(shares[1][i : i + 2], 16) for i in range(0, 2 * len(CUTS), 2)]
         if numbers == sorted(numbers) and numbers[-1] == _FULL:
             return
     raise LegalityError(
@@ -46,8 +48,9 @@ def loads_of(routing: str, experts: int) -> tuple[float, ...]:
     if zipf:
         loads = [(rank + 1) ** -float(zipf[1]) for rank in range(experts)]
     elif shares:
-        cut = [0.0, *(int(shares[1][i : i + 2], 16) / _FULL for i in range(0, 2 * PARTS, 2))]
-        curve = [_between(cut, rank * PARTS / experts) for rank in range(experts + 1)]
+        told = [int(shares[1][i : i + 2], 16) / _FULL for i in range(0, 2 * len(CUTS), 2)]
+        points = [(0.0, 0.0), *zip((cut / CUTS[-1] for cut in CUTS), told, strict=True)]
+        curve = [_on_line(points, rank / experts) for rank in range(experts + 1)]
         loads = sorted((b - a for a, b in pairwise(curve)), reverse=True)
     else:
         loads = [1.0] * experts
@@ -62,15 +65,14 @@ def routing_of(counts: Iterable[float]) -> str:
     total = sum(ordered)
     if not ordered or total <= 0:
         return UNIFORM
-    curve = [0.0]
-    for count in ordered:
-        curve.append(curve[-1] + count / total)
-    cut = [_between(curve, part * len(ordered) / PARTS) for part in range(1, PARTS + 1)]
-    numbers = [min(_FULL, round(share * _FULL)) for share in cut]
-    numbers[-1] = _FULL
-    name = "shares" + "".join(f"{number:02x}" for number in numbers)
-    even = "shares" + "".join(f"{round(_FULL * part / PARTS):02x}" for part in range(1, PARTS + 1))
-    return UNIFORM if name == even else name
+    points = [(0.0, 0.0)]
+    for rank, count in enumerate(ordered):
+        points.append(((rank + 1) / len(ordered), points[-1][1] + count / total))
+    numbers = [round(_on_line(points, cut / CUTS[-1]) * _FULL) for cut in CUTS]
+    even = [round(_FULL * cut / CUTS[-1]) for cut in CUTS]
+    if numbers == even:
+        return UNIFORM
+    return "shares" + "".join(f"{number:02x}" for number in numbers)
 
 
 def distance(one: str, other: str, experts: int) -> float:
@@ -80,7 +82,8 @@ def distance(one: str, other: str, experts: int) -> float:
     return sum(abs(a - b) for a, b in pairs) / 2
 
 
-def _between(points: Sequence[float], place: float) -> float:
-    """The value at `place` of the line through `points`, which stand at 0, 1, 2, .."""
-    low = min(int(place), len(points) - 2)
-    return points[low] + (points[low + 1] - points[low]) * (place - low)
+def _on_line(points: Sequence[tuple[float, float]], place: float) -> float:
+    """The height at `place` of the line through `points`, which are sorted."""
+    at = min(max(bisect_left(points, (place,)), 1), len(points) - 1)
+    (low, start), (high, end) = points[at - 1], points[at]
+    return start + (end - start) * (place - low) / (high - low)

@@ -14,6 +14,7 @@ from humming.spec.formats import QuantFormat
 from humming.spec.layouts import layout_for
 from humming.spec.legality import families_for, problem_violations
 from humming.spec.problem import Problem
+from humming.spec.routing import UNIFORM
 from tuner.workload import LayerGroup, Workload, read_workload
 
 FORMATS = (
@@ -106,6 +107,7 @@ def _option(
             act_order=group.act_order,
             experts=group.experts,
             top_k=group.top_k,
+            routing=UNIFORM if group.op == "moe" else None,
         )
         problems.append((group, problem))
         if not families_for(problem, device):
