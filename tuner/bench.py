@@ -179,7 +179,7 @@ class Bench:
         for size in sizes_to_check(m, low, high, block_m):
             self._step(f"verifying m={size}")
             worst = max(worst, check(launch, self._twin, size, self._seed + size))
-        if self._problem.quant.activation is None and self._where.type == "cpu":
+        if self._problem.quant.activation is None:
             self._step("verifying NaN and infinity")
             check_strange(launch, self._twin, min(m, 2 * block_m + 1), self._seed)
         return worst

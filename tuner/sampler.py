@@ -135,9 +135,10 @@ class Samplers:
         by_family: dict[str, dict[str, KernelConfig]],
         parameters: dict[str, dict[str, tuple[Any, ...]]],
         seeds: Iterable[KernelConfig],
+        seed: int = 0,
     ) -> None:
         self._samplers = {
-            family: Sampler(legal, parameters[family], [])
+            family: Sampler(legal, parameters[family], [], seed)
             for family, legal in by_family.items()
             if legal
         }
@@ -153,6 +154,10 @@ class Samplers:
     def know(self, config: KernelConfig, us: float | None) -> None:
         """See Sampler.know."""
         self._samplers[config.family].know(config, us)
+
+    def take(self, config: KernelConfig) -> bool:
+        """See Sampler.take."""
+        return self._samplers[config.family].take(config)
 
     def ask(self) -> KernelConfig | None:
         """The next seed, else the next candidate of the family whose turn it is; None at the

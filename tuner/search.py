@@ -3,18 +3,23 @@ finals.py; one candidate's trial is trials.py; when to stop is stopping.py."""
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 
 from humming.spec.config import KernelConfig, config_id
+from humming.spec.problem import Problem
 from tuner.budget import Budget
+from tuner.climber import Climber
 from tuner.compile_pool import Ahead, compile_all, cores, spare_cores
-from tuner.sampler import Samplers
-from tuner.stopping import stop
+from tuner.stopping import SMALL, stop
 from tuner.store.records import Reason
 from tuner.trials import GRACE_S, Scope, trial
 
 __all__ = ["GRACE_S", "Known", "Scope", "search"]
+
+SEEDS = 6
+"""Winners of other problems that are tried first."""
 
 NEWS = 0.99
 """A time under NEWS x the best is news; less is noise."""
@@ -73,7 +78,7 @@ def search(scope: Scope, budget: Budget, resume: bool = False) -> tuple[Known, R
     return known, _in_batches(scope, budget, known, sampler)
 
 
-def _ahead(scope: Scope, budget: Budget, known: Known, sampler: Samplers, workers: int) -> Reason:
+def _ahead(scope: Scope, budget: Budget, known: Known, sampler: Climber, workers: int) -> Reason:
     """Compilers run on other cores while candidates are verified and timed."""
     depth = max(2, min(workers, 16))
     last_s = 0.0
@@ -95,7 +100,7 @@ def _ahead(scope: Scope, budget: Budget, known: Known, sampler: Samplers, worker
             last_s = time.monotonic() - start
 
 
-def _in_batches(scope: Scope, budget: Budget, known: Known, sampler: Samplers) -> Reason:
+def _in_batches(scope: Scope, budget: Budget, known: Known, sampler: Climber) -> Reason:
     """A batch is compiled on all cores, then timed alone: a compiler beside it would disturb."""
     batch_s = 0.0
     while True:
@@ -112,7 +117,7 @@ def _reason(
     scope: Scope,
     budget: Budget,
     known: Known,
-    sampler: Samplers,
+    sampler: Climber,
     last_s: float,
     waiting: int = 0,
 ) -> Reason | None:
@@ -121,25 +126,20 @@ def _reason(
         return "exhausted"
     if budget.left_s() <= last_s or scope.deadline.over:
         return "budget"
-    if stop(known.times.values(), known.since_news):
+    small = len(scope.task.candidates.configs) <= SMALL  # all of it is tried
+    if not small and stop(known.times.values(), known.since_news):
         return "rule"
     return None
 
 
-def _sampler(scope: Scope, known: Known) -> Samplers:
-    """A sampler that knows this problem's evidence and starts from winners of the nearest
-    problems."""
+def _sampler(scope: Scope, known: Known) -> Climber:
+    """What proposes candidates. It knows this problem's evidence, and starts from winners of the
+    nearest problems: of this m first, then of the layer's other m."""
     problem, store = scope.task.problem, scope.store
     legal = scope.task.candidates.configs
-    near = sorted(
-        (w for w in store.winners(scope.identity) if w.problem.m == problem.m),
-        key=lambda w: abs(w.problem.n * w.problem.k - problem.n * problem.k),
-    )
-    sampler = Samplers(
-        scope.task.candidates.by_family,
-        {f: space.parameters for f, space in scope.task.candidates.spaces.items()},
-        [winner.config for winner in near],
-    )
+    near = sorted(store.winners(scope.identity), key=lambda w: _unlike(w.problem, problem))
+    seeds = list(dict.fromkeys(w.config for w in near if config_id(w.config) in legal))
+    sampler = Climber(legal, seeds[:SEEDS])
     for past in store.measurements(scope.identity, problem):
         if past.config is not None and config_id(past.config) in legal:
             sampler.know(past.config, past.us)
@@ -153,7 +153,15 @@ def _sampler(scope: Scope, known: Known) -> Samplers:
     return sampler
 
 
-def _run(batch: list[KernelConfig], scope: Scope, known: Known, sampler: Samplers) -> None:
+def _unlike(problem: Problem, ours: Problem) -> float:
+    """How far another problem is: doublings of n, k and m between them."""
+    if problem.format != ours.format:
+        return math.inf
+    pairs = ((problem.n, ours.n), (problem.k, ours.k), (problem.m + 1, ours.m + 1))
+    return sum(abs(math.log2(theirs / mine)) for theirs, mine in pairs)
+
+
+def _run(batch: list[KernelConfig], scope: Scope, known: Known, sampler: Climber) -> None:
     kernels = compile_all(batch, scope.task.problem, scope.identity.device, scope.limit_s())
     for config, kernel in zip(batch, kernels, strict=True):
         draft = trial(config, kernel, scope, known.best_us)
@@ -168,7 +176,7 @@ def _take(
     outcome: str,
     scope: Scope,
     known: Known,
-    sampler: Samplers,
+    sampler: Climber,
 ) -> None:
     known.measured += 1
     known.learn(config, us)

@@ -11,6 +11,9 @@ MIN_TRIALS = 16
 PATIENCE = 12
 """Trials that must have passed at the least, and trials without news at the end of them."""
 
+SMALL = 32
+"""A space of so many candidates is tried to its end."""
+
 
 def expected_gain(times: Collection[float]) -> float:
     """The part of the best time that as many trials again may be expected to save.

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from humming.jit.cache import CompiledKernel, compiled_source
 from humming.jit.nvrtc import nvrtc_arch
-from humming.jit.source import KernelSource, render
+from humming.jit.source import KERNELS_DIR, KernelSource, render
 from humming.spec.config import KernelConfig
 from humming.spec.device import Device
 from humming.spec.problem import Problem
 
+_ENTRY = "humming/entry/skinny.cuh"
 _CALL = "  humming::block_skinny<"
 
 BEFORE = {
@@ -33,8 +34,10 @@ AFTER = {
 def hostile_source(name: str, config: KernelConfig, problem: Problem) -> KernelSource:
     """The source of `config`, a skinny one, that does what BEFORE[name] or AFTER[name] says."""
     real = render(config, problem)
-    head, call, tail = real.text.partition(_CALL)
-    assert call, "the template of the family skinny has changed"
+    entry = (KERNELS_DIR / "cuda" / "include" / _ENTRY).read_text("utf-8")
+    text = real.text.replace(f'#include "{_ENTRY}"', entry.replace("#pragma once", ""))
+    head, call, tail = text.partition(_CALL)
+    assert call, "the entry of the family skinny has changed"
     line, end, rest = tail.partition("\n")
     head = head.replace("const humming::SkinnyCall call", "humming::SkinnyCall call")
     text = f"{head}  {BEFORE.get(name, '')}\n{call}{line}{end}  {AFTER.get(name, '')}\n{rest}"

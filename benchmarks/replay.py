@@ -1,0 +1,184 @@
+"""What a recorded sweep says without its device: how many trials each way to search takes to come
+within 2 % of the best, and when it stops. Sweeps are made by sweep.py.
+
+python -m benchmarks.replay benchmarks/results/sweep_*.json --seeds 8 --out FILE
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from humming.spec.config import KernelConfig, config_from_dict, config_id
+from humming.spec.device import Device
+from humming.spec.problem import Problem
+from search_spaces.load import load_spaces
+from search_spaces.select import select
+from tuner.climber import Climber
+from tuner.sampler import Samplers
+from tuner.stopping import stop
+
+GOAL = 0.98
+NEWS = 0.99
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The time of every legal config of one layer at many m: `us[m][config id]`."""
+
+    path: Path
+    device: Device
+    problem: Problem
+    configs: dict[str, KernelConfig]
+    heuristic: dict[int, str]
+    us: dict[int, dict[str, float]]
+
+
+class Searcher(Protocol):
+    """What search.py works with."""
+
+    def ask(self) -> KernelConfig | None: ...
+    def tell(self, config: KernelConfig, us: float | None) -> None: ...
+    def know(self, config: KernelConfig, us: float | None) -> None: ...
+
+
+def read_sweep(path: Path) -> Sweep:
+    """A file of sweep.py. Configs of knobs that this version does not have are refused."""
+    body = json.loads(path.read_text("utf-8"))
+    configs = [config_from_dict(values) for values in body["configs"]]
+    ids = [config_id(config) for config in configs]
+    device = dict(body["provenance"]["device"])
+    device["isa"] = tuple(device["isa"])
+    if device["compute_capability"] is not None:
+        device["compute_capability"] = tuple(device["compute_capability"])
+    return Sweep(
+        path=path,
+        device=Device(**device),
+        problem=Problem(**body["problem"]),
+        configs=dict(zip(ids, configs, strict=True)),
+        heuristic={int(m): ids[index] for m, index in body["heuristic"].items()},
+        us={
+            int(m): {ids[int(index)]: us for index, us in times.items()}
+            for m, times in body["us"].items()
+            if times
+        },
+    )
+
+
+def searchers(sweep: Sweep, m: int) -> dict[str, Callable[[int], Searcher]]:
+    """Name -> a way to search the candidates at `m`, made with a seed."""
+    legal = {key: sweep.configs[key] for key in sweep.us[m]}
+    by_family: dict[str, dict[str, KernelConfig]] = {}
+    for key, config in legal.items():
+        by_family.setdefault(config.family, {})[key] = config
+    spaces, name = load_spaces(), sweep.problem.format
+    parameters = {
+        family: dict(select(spaces, family, sweep.device, name).parameters) for family in by_family
+    }
+    return {
+        "random": lambda seed: Climber(legal, seed=seed, drawn_every=1),
+        "tpe": lambda seed: Samplers(by_family, parameters, [], seed),
+        "climb": lambda seed: Climber(legal, seed=seed),
+        "climb and tpe": lambda seed: Climber(
+            legal, seed=seed, source=Samplers(by_family, parameters, [], seed)
+        ),
+    }
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One search of one problem. `to_goal` trials until within GOAL of the best; `stopped` after so
+    many by rule, at `regret`."""
+
+    m: int
+    searcher: str
+    candidates: int
+    to_goal: int
+    stopped: int
+    regret: float
+
+
+def replay(sweep: Sweep, m: int, name: str, searcher: Searcher) -> Replayed:
+    """The heuristic's config first, then what the searcher asks for, until all is tried."""
+    times, best = sweep.us[m], min(sweep.us[m].values())
+    first = sweep.heuristic[m]
+    searcher.know(sweep.configs[first], times[first])
+    seen, since_news, least = [times[first]], 0, times[first]
+    to_goal = 1 if least * GOAL <= best else 0
+    stopped, regret = 0, 0.0
+    while not (to_goal and stopped):
+        config = searcher.ask()
+        if config is None:
+            break
+        us = times[config_id(config)]
+        searcher.tell(config, us)
+        since_news = 0 if us < least * NEWS else since_news + 1
+        least = min(least, us)
+        seen.append(us)
+        if not to_goal and least * GOAL <= best:
+            to_goal = len(seen)
+        if not stopped and stop(seen, since_news):
+            stopped, regret = len(seen), least / best - 1.0
+    return Replayed(m, name, len(times), to_goal or len(seen), stopped or len(seen), regret)
+
+
+def compare(sweep: Sweep, seeds: int, names: Iterable[str] = ()) -> list[Replayed]:
+    """Every way to search at every m of the sweep, `seeds` times."""
+    found = []
+    for m in sweep.us:
+        for name, make in searchers(sweep, m).items():
+            if not names or name in names:
+                found += [replay(sweep, m, name, make(seed)) for seed in range(seeds)]
+    return found
+
+
+def summary(replays: list[Replayed]) -> dict[str, dict[str, float]]:
+    """By searcher: trials to the goal (mean, median, nine in ten), trials until the rule stops, and
+    what that costs."""
+    return {
+        name: {
+            "mean_to_goal": round(statistics.mean(r.to_goal for r in of), 1),
+            "median_to_goal": statistics.median(r.to_goal for r in of),
+            "nine_in_ten_to_goal": sorted(r.to_goal for r in of)[int(0.9 * len(of))],
+            "mean_stopped": round(statistics.mean(r.stopped for r in of), 1),
+            "mean_regret": round(statistics.mean(r.regret for r in of), 4),
+            "regret_over_3_percent": round(sum(r.regret > 0.03 for r in of) / len(of), 4),
+        }
+        for name in dict.fromkeys(r.searcher for r in replays)
+        if (of := [r for r in replays if r.searcher == name])
+    }
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sweeps", type=Path, nargs="+")
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--only", default="", help="Searchers, separated by commas.")
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    names = [name for name in asked.only.split(",") if name]
+    rows: list[dict[str, Any]] = []
+    for path in asked.sweeps:
+        sweep = read_sweep(path)
+        found = compare(sweep, asked.seeds, names)
+        row = {
+            "sweep": path.name,
+            "device": sweep.device.name,
+            "m": sorted(sweep.us),
+            "searchers": summary(found),
+        }
+        rows.append(row)
+        print(json.dumps(row, indent=1))
+    if asked.out:
+        body = {"goal": GOAL, "seeds": asked.seeds, "sweeps": rows}
+        asked.out.write_text(json.dumps(body, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
