@@ -20,7 +20,7 @@ from humming.errors import HummingError, UsageError
 from humming.settings import database_url, tables_dir
 from humming.version import __version__, require_alone
 from tuner.budget import Budget, parse_duration, process_age_s
-from tuner.commands import machine, models, records
+from tuner.commands import machine, models, moving, records, tables
 from tuner.commands.options import AsJson, Database, DeviceName, Format, Model, Tokens, Tp
 from tuner.commands.output import console, interruptible, named_device, print_json, say
 from tuner.fleet.crews import crew_of
@@ -39,17 +39,24 @@ app = typer.Typer(
 )
 db_app = typer.Typer(help="The tuning database.", rich_markup_mode=None)
 app.add_typer(db_app, name="db")
+app.add_typer(tables.app, name="table")
 for command in (
     models.plan,
     models.advise,
     models.warm,
+    models.explain,
     records.verify,
     records.repro,
+    records.diff,
+    moving.export,
+    moving.merge,
+    moving.prune,
     machine.doctor,
     machine.inspect,
     machine.spaces,
 ):
     app.command()(command)
+app.command("import")(moving.import_)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,4 +1,4 @@
-"""Commands about one model: plan, advise, warm."""
+"""Commands about one model: plan, advise, warm, explain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from humming.errors import UsageError
-from tuner import advice, warming
+from tuner import advice, explaining, warming
 from tuner.commands.options import AsJson, Database, DeviceName, Format, Model, Tokens, Tp
 from tuner.commands.output import console, named_device, print_json
 from tuner.planning import plan_json, print_plan
@@ -89,3 +89,27 @@ def warm(
         warming.print_warmed(result, console())
     if result.failed:
         raise SystemExit(1)
+
+
+def explain(
+    model: Model = None,
+    tp: Tp = 1,
+    m: Tokens = "1,16,256",
+    device: DeviceName = "auto",
+    db: Database = None,
+    format: Format = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show which record serves each problem here, from which host and when, and how that machine
+    differs from this one.
+    """
+    if model is None:
+        raise UsageError(
+            "--model must name a config.json or a folder that holds one; see humming-tune explain "
+            "--help"
+        )
+    found = explaining.explain(Path(model), named_device(device), tp, parse_m(m), format, db)
+    if as_json:
+        print_json(explaining.to_json(found))
+    else:
+        explaining.print_explanation(found, console())

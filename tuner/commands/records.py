@@ -1,8 +1,9 @@
-"""Commands about records that are there: verify, repro."""
+"""Commands about records that are there: verify, repro, diff."""
 
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -11,12 +12,14 @@ from rich.console import Console
 
 from humming.errors import UsageError
 from humming.settings import database_url, tables_dir
-from tuner import reproducing, verifying
+from tuner import comparing, reproducing, verifying
 from tuner.budget import Budget, parse_duration, process_age_s
+from tuner.commands.moving import moment
 from tuner.commands.options import AsJson, Database, DeviceName
 from tuner.commands.output import console, interruptible, named_device, print_json, say
 from tuner.progress import Watch
 from tuner.store.open import open_store
+from tuner.store.records import Winner
 
 
 def verify(
@@ -72,3 +75,50 @@ def repro(
     for note in notes:
         sys.stderr.write(f"note: {note}\n")
     say(f"wrote {out}" if out else script)
+
+
+def diff(
+    databases: Annotated[
+        list[str] | None, typer.Argument(help="Two databases.", metavar="A B")
+    ] = None,
+    drivers: Annotated[
+        str | None, typer.Option("--drivers", help="Two drivers, such as 550.54,580.65.")
+    ] = None,
+    dates: Annotated[
+        str | None, typer.Option("--dates", help="Two dates or ages, such as 30d,2026-12-01.")
+    ] = None,
+    db: Database = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare what serves in two databases, or in one by two drivers or at two dates."""
+    asked = [what for what in (databases, drivers, dates) if what]
+    if len(asked) != 1:
+        raise UsageError(
+            "diff compares two databases, two drivers or two dates; write humming-tune diff A B, "
+            "or --drivers, or --dates"
+        )
+    left, right = _pair(databases or (drivers or dates or "").split(","))
+    if databases:
+        sides = [_winners(name, None) for name in (left, right)]
+    elif dates:
+        sides = [_winners(database_url(db), moment(date)) for date in (left, right)]
+    else:
+        found = _winners(database_url(db), None)
+        sides = [[w for w in found if w.identity.driver == name] for name in (left, right)]
+    differences = comparing.compare(*sides)
+    report = comparing.to_json(differences, left, right)
+    if as_json:
+        print_json(report)
+    else:
+        comparing.print_differences(report, differences, console())
+
+
+def _pair(names: list[str]) -> tuple[str, str]:
+    if len(names) != 2 or not all(names):
+        raise UsageError(f"diff compares two, but got {len(names)}; name both")
+    return names[0].strip(), names[1].strip()
+
+
+def _winners(database: str, until: datetime | None) -> list[Winner]:
+    with open_store(database, write=False) as store:
+        return store.winners(until=until)

@@ -112,14 +112,18 @@ def winner_of(
     return Winner(**fields, identity=identity, problem=problem, config=config)
 
 
-def read_winners(connection: Connection, identity: Identity | None) -> list[Winner]:
-    """The serving winner of each identity and problem, in order of promotion. What this version
-    cannot read is left out.
+def read_winners(
+    connection: Connection, identity: Identity | None, until: datetime | None = None
+) -> list[Winner]:
+    """The serving winner of each identity and problem, in order of promotion; those that served at
+    `until` where it is given. What this version cannot read is left out.
 
     What many winners share (identities, problems, configs) is read and made once.
     """
     ours = true() if identity is None else winners.c.identity_id == identity.id
     query = select(winners).where(ours).order_by(winners.c.promoted_at, winners.c.id)
+    if until is not None:
+        query = query.where(winners.c.promoted_at <= until)
     latest: dict[tuple[str, str], Row[Any]] = {}
     for row in connection.execute(query):
         key = (row.identity_id, row.problem_id)

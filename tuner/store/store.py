@@ -13,11 +13,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
+from sqlalchemy import true
+
 from humming.spec.canonical import canonical_json
 from humming.spec.config import KernelConfig
 from humming.spec.identity import Identity
 from humming.spec.problem import Problem
-from tuner.store import decisions, evidence, leases
+from tuner.store import decisions, evidence, leases, rows
 from tuner.store.connections import Connections, now
 from tuner.store.generations import Generations
 from tuner.store.records import (
@@ -197,9 +199,18 @@ class Store:
             lambda c: decisions.promote(c, identity, problem, config, figures)
         )
 
-    def winners(self, identity: Identity | None = None) -> list[Winner]:
-        """The winner that serves each (identity, problem): of one identity, or of all."""
-        return self._connections.read(lambda c: decisions.read_winners(c, identity))
+    def winners(
+        self, identity: Identity | None = None, until: datetime | None = None
+    ) -> list[Winner]:
+        """The winner that serves each (identity, problem), or served at `until`: of one identity,
+        or of all.
+        """
+        return self._connections.read(lambda c: decisions.read_winners(c, identity, until))
+
+    def identities(self) -> list[Identity]:
+        """All that evidence is true of, without uuids, in order of their ids."""
+        found = self._connections.read(lambda c: rows.identities_of(c, true()))
+        return [found[id] for id in sorted(found)]
 
     def clock(self) -> datetime:
         """Now by the database's clock, UTC."""

@@ -59,7 +59,7 @@ def copy_rows(source: Connections, target: Connections) -> Merged:
 
 def merge_file(target: Connections, path: Path) -> Merged:
     """Adds the rows of a bundle, or of an exported table, to a database."""
-    return merge(target, _rows_of(path))
+    return merge(target, file_rows(path))
 
 
 def merge(target: Connections, source: Rows) -> Merged:
@@ -121,7 +121,7 @@ def _insert(connection: Connection, part: list[_Batch]) -> list[int]:
     return added
 
 
-def _rows_of(path: Path) -> Rows:
+def file_rows(path: Path) -> Rows:
     """Reads `path` as a bundle where it is compressed, else as an exported table."""
     try:
         with path.open("rb") as file:

@@ -1,0 +1,177 @@
+"""Commands that move evidence or let go of it: export, import, merge, prune."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from humming.errors import UsageError
+from humming.settings import database_url, tables_dir
+from tuner import t4
+from tuner.budget import parse_duration
+from tuner.commands.options import AsJson, Database
+from tuner.commands.output import print_json, say
+from tuner.store.moving import exporting, merging, pruning
+from tuner.store.open import open_store
+from tuner.store.store import Store
+from tuner.store.tables import publish
+
+
+def export(
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The file to write; with --t4 a folder.")
+    ] = None,
+    table: Annotated[
+        bool, typer.Option("--table", help="Write the serving winners as a table file.")
+    ] = False,
+    as_t4: Annotated[
+        bool, typer.Option("--t4", help="Write trials in the auto-tuning community's T4 format.")
+    ] = False,
+    db: Database = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write all evidence as one bundle, the served table, or trials for other tools.
+
+    humming-tune export --out fleet.jsonl.gz
+    """
+    if out is None:
+        raise UsageError(
+            "export takes a file to write, but got none; write --out evidence.jsonl.gz"
+        )
+    if table and as_t4:
+        raise UsageError("export writes one thing, but got --table and --t4; leave one away")
+    with open_store(database_url(db), write=False) as store:
+        if table:
+            made = exporting.export_table(store, out)
+            told: dict[str, Any] = {"kind": "table", "id": made.id, "entries": len(made.entries)}
+        elif as_t4:
+            told = {"kind": "t4", **t4.export(store, out)}
+        else:
+            told = {"kind": "evidence", "rows": merging.export(store.connections, out)}
+    _tell({"out": str(out), **told}, as_json)
+
+
+def import_(
+    file: Annotated[
+        Path | None, typer.Argument(help="A bundle or an exported table.", metavar="FILE")
+    ] = None,
+    db: Database = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add the evidence of a bundle, or the winners of an exported table, and serve by it.
+
+    A damaged or contradicting file changes nothing, and exit code 2 says so.
+    """
+    if file is None:
+        raise UsageError("import takes a file that export wrote, but got none; name it")
+    rows = merging.file_rows(file)
+    with open_store(database_url(db)) as store:
+        _report(store, [(str(file), merging.merge(store.connections, rows))], db, as_json)
+
+
+def merge(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(help="Databases, bundles or exported tables.", metavar="A B ..."),
+    ] = None,
+    db: Database = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add the evidence of databases and files to the database of --db; in any order, any number of
+    times, the result is the same.
+    """
+    if not sources:
+        raise UsageError("merge takes databases or files, but got none; name them")
+    with open_store(database_url(db)) as store:
+        merged = [(source, _merged(store, source)) for source in sources]
+        _report(store, merged, db, as_json)
+
+
+def prune(
+    before: Annotated[
+        str | None, typer.Option("--before", help="An age such as 90d, or a date.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would go, and change nothing.")
+    ] = False,
+    db: Database = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forget old trials and replaced decisions, never what serves, is named or has crashed."""
+    if before is None:
+        raise UsageError("prune takes an age or a date, but got none; write --before 90d")
+    with open_store(database_url(db), create=False) as store:
+        pruned = pruning.prune(store, moment(before), dry_run=dry_run)
+    if not dry_run:
+        for id in pruned.generations:
+            (tables_dir(db) / f"{id}.json").unlink(missing_ok=True)
+    rows = {name: count for name, count in pruned.rows.items() if count}
+    _tell({"dry_run": dry_run, "deleted": rows}, as_json)
+
+
+def moment(text: str) -> datetime:
+    """The point of time that "90d", "36h", "2026-11-01" or "2026-11-01T12:00" names, in UTC. Raises
+    UsageError."""
+    try:
+        if text.endswith("d") and text[:-1].isdigit():
+            return datetime.now(timezone.utc) - timedelta(days=int(text[:-1]))
+        if text[:1].isdigit() and "-" not in text:
+            return datetime.now(timezone.utc) - timedelta(seconds=parse_duration(text))
+        time = datetime.fromisoformat(text)
+        return time if time.tzinfo else time.replace(tzinfo=timezone.utc)
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"a point of time must be an age or a date, but got '{text}'; write 90d or 2026-11-01"
+        ) from None
+
+
+def _merged(store: Store, source: str) -> merging.Merged:
+    """The evidence of one source, a database by its URL or its file's first bytes."""
+    path = Path(source).expanduser()
+    if "://" not in source and not _is_sqlite(path):
+        return merging.merge_file(store.connections, path)
+    with open_store(source, write=False) as other:
+        return merging.copy_rows(other.connections, store.connections)
+
+
+def _is_sqlite(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(16) == b"SQLite format 3\0"
+    except OSError:
+        return False
+
+
+def _report(
+    store: Store, merged: list[tuple[str, merging.Merged]], db: str | None, as_json: bool
+) -> None:
+    table = publish(store, tables_dir(db))
+    sources = [
+        {"source": name, "added": dict(+what.added), "known": what.known.total()}
+        for name, what in merged
+    ]
+    path = None if table is None or table.path is None else str(table.path)
+    _tell({"database": store.shown, "sources": sources, "table": path}, as_json)
+
+
+def _tell(told: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(told)
+        return
+    for source in told.get("sources", ()):
+        added = _counts(source["added"])
+        say(f"{source['source']}: added {added}; {source['known']} rows were here already")
+    if "sources" in told:
+        say(f"table: {told['table'] or 'none, as nothing is tuned yet'}")
+    elif "deleted" in told:
+        say(f"{'would delete' if told['dry_run'] else 'deleted'} {_counts(told['deleted'])}")
+    else:
+        counts = ", ".join(f"{told[name]} {name}" for name in told if type(told[name]) is int)
+        say(f"wrote {told['out']}: {told['kind']}, {counts}")
+
+
+def _counts(rows: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in rows.items()) or "nothing"
