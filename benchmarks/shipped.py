@@ -1,0 +1,82 @@
+"""`python -m benchmarks.shipped FILE`: makes a shipped table of `humming/tables/` from what
+`humming-tune export --table` wrote on the device.
+
+Only records of this tree's kernel sources are taken: others would never serve. `--check` says
+whether the tables that are there still fit. Nothing is measured here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from humming.dispatch.pointers import replace_file
+from humming.dispatch.shipped import FOLDER, file_of
+from humming.dispatch.tables import Origin, TableEntry, TunedTable, encode, read_table
+from humming.errors import HummingError, TableError
+from humming.jit.source import source_hash
+
+PROJECT = "humming-tune"
+"""What stands for the host in shipped tables: whose evidence it is, not which machine's."""
+
+
+def ship(exported: TunedTable, folder: Path) -> list[Path]:
+    """Writes one table into `folder` for each device of `exported`. Raises TableError where no
+    record is of this tree's kernels."""
+    by_device: dict[str, list[TableEntry]] = defaultdict(list)
+    for entry in exported.entries:
+        if fits(entry):
+            by_device[entry.identity.device.name].append(entry)
+    if not by_device:
+        raise TableError(
+            f"a shipped table must be of this tree's kernel sources, but none of "
+            f"{len(exported.entries)} layers is; tune and export again with this tree"
+        )
+    origins = {r: Origin(PROJECT, origin.promoted_at) for r, origin in exported.origins.items()}
+    written = []
+    for name, entries in sorted(by_device.items()):
+        written.append(folder / file_of(name).name)
+        replace_file(written[-1], encode(entries, origins)[1])
+    return written
+
+
+def fits(entry: TableEntry) -> bool:
+    """Whether an entry was measured with this tree's kernel sources."""
+    return entry.identity.source_hash == source_hash(entry.identity.device.kind)
+
+
+def outdated(folder: Path = FOLDER) -> list[str]:
+    """A line for each table of `folder` of which some layers no longer serve."""
+    lines = []
+    for path in sorted(folder.glob("*.json")):
+        entries = read_table(path).entries
+        old = sum(not fits(entry) for entry in entries)
+        if old:
+            lines.append(f"{path.name}: {old} of {len(entries)} layers are of other kernel sources")
+    return lines
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command line: 1 where `--check` finds an outdated table, 2 for a file of no use."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=Path, nargs="?", help="what export --table wrote")
+    parser.add_argument("--check", action="store_true", help="look at the shipped tables")
+    given = parser.parse_args(words)
+    try:
+        if given.check or given.file is None:
+            lines = outdated()
+            print("\n".join(lines) or "every shipped table is of this tree's kernel sources")
+            return 1 if lines else 0
+        for path in ship(read_table(given.file), FOLDER):
+            print(f"wrote {path}: {len(read_table(path).entries)} layers")
+    except HummingError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
