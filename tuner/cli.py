@@ -27,8 +27,8 @@ from tuner.fleet.crews import crew_of
 from tuner.pipeline import Job, tune
 from tuner.progress import Watch
 from tuner.report import print_table, to_json
+from tuner.store.failover import open_for_tuning
 from tuner.store.migrate import upgrade
-from tuner.store.open import open_store
 from tuner.tasks import parse_m
 
 app = typer.Typer(
@@ -109,7 +109,11 @@ def main_job(
     deadline = Budget(seconds, process_age_s())
     errors = Console(stderr=True, soft_wrap=True)
     watch = Watch(errors, quiet=as_json)
-    with interruptible(), open_store(url) as store, crew_of(url, fleet, ray, device) as crew:
+    with (
+        interruptible(),
+        open_for_tuning(url, watch.note) as store,
+        crew_of(url, fleet, ray, device) as crew,
+    ):
         tuned = tune(job, store, tables_dir(db), deadline, watch, crew)
         report = to_json(tuned, store)
     if as_json:

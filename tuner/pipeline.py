@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from humming.dispatch.tables import TunedTable
-from humming.errors import UsageError
+from humming.dispatch.tables import TunedTable, current_table
+from humming.errors import StoreAwayError, UsageError
 from humming.jit.identity import here
 from humming.spec.device import Device
 from humming.spec.identity import Identity
@@ -25,12 +25,13 @@ from tuner.finals import hold_finals
 from tuner.fleet.sharing import share_out
 from tuner.fleet.work import Crew, Work
 from tuner.isolation import Worker, WorkerLostError
-from tuner.messages import Open, Rate, ReadLimit
+from tuner.messages import Done, Open, Rate, ReadLimit
 from tuner.progress import Watch
-from tuner.search import GRACE_S, Scope, search
+from tuner.search import Scope, search
 from tuner.store.store import Store
 from tuner.store.tables import publish
 from tuner.tasks import Skipped, Task, make_tasks
+from tuner.trials import GRACE_S
 from tuner.workload import Workload, read_workload
 
 OPEN_TIMEOUT_S = 120.0
@@ -84,8 +85,17 @@ def tune(
             work = Work(workload, job.m_values, since)
             counted.trials = _by_crew(crew, work, tasks, identity, store, budget, watch)
     finally:  # after Ctrl-C too: what is proven serves
-        table = publish(store, tables)
+        table = _published(store, tables, watch)
     return Tuned(workload, identity, tasks, skipped, counted.trials, table)
+
+
+def _published(store: Store, tables: Path, watch: Watch) -> TunedTable | None:
+    """The table of what is proven; the last one while the database is away."""
+    try:
+        return publish(store, tables)
+    except StoreAwayError as error:
+        watch.note(f"{error}; its last table serves, run humming-tune again when it is back")
+    return current_table(tables)
 
 
 def _by_crew(
@@ -147,6 +157,7 @@ def settle_open(
         _warn_if_busy(watch)
 
         def one(task: Task, share: Budget) -> None:
+            store.keep_at_hand(identity, task.problem)
             scope = Scope(task, identity, store, worker, watch, rate, budget)
             counted.trials += settle(scope, share, since is not None)
 
@@ -179,10 +190,12 @@ def settle(scope: Scope, budget: Budget, resume: bool) -> int:
     scope.watch.problem(task)
     try:
         request = Open(task.problem, task.m_low, task.m_high)
-        scope.worker.open(request, scope.limit_s(OPEN_TIMEOUT_S))
+        opened = scope.worker.open(request, scope.limit_s(OPEN_TIMEOUT_S))
     except WorkerLostError as lost:
         scope.watch.note(f"n={task.problem.n} k={task.problem.k}: {lost}; left for another run")
         return 0
+    if isinstance(opened, Done) and opened.note:
+        scope.watch.note(f"n={task.problem.n} k={task.problem.k}: {opened.note}")
     known, reason = search(scope, budget.share(SEARCH_SHARE, 1.0), resume)
     promoted = hold_finals(scope, known, budget)
     if promoted or reason != "budget":

@@ -22,7 +22,7 @@ from tuner.budget import Budget
 from tuner.fleet.work import Order, Result
 from tuner.pipeline import Count, settle_open
 from tuner.progress import Watch
-from tuner.store.open import open_store
+from tuner.store.failover import open_for_tuning
 from tuner.tasks import make_tasks
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -45,10 +45,11 @@ def carry_out(order: Order, tell: Callable[[str], None]) -> Result:
         os.sched_setaffinity(0, order.cpus)
     work, counted = order.work, Count()
     tasks, _ = make_tasks(work.workload, work.m_values, order.device, load_spaces())
-    with open_store(order.url) as store:
+    watch = _Telling(tell)
+    with open_for_tuning(order.url, watch.note) as store:
         left_s = None if order.until is None else (order.until - store.clock()).total_seconds()
         budget = Budget(None if left_s is None else max(0.0, left_s))
-        identity, watch = here(order.device), _Telling(tell)
+        identity = here(order.device)
         settle_open(tasks, identity, store, budget, watch, work.since, counted)
     return Result(order.device.name, counted.trials)
 

@@ -21,6 +21,8 @@ from sqlalchemy.pool import QueuePool
 
 from humming.errors import StoreAwayError, StoreError
 from humming.spec.canonical import canonical_json
+from humming.spec.identity import Identity
+from humming.spec.problem import Problem
 from tuner.store.address import Address
 
 T = TypeVar("T")
@@ -55,6 +57,11 @@ class Connections:
         else:
             self._reader = self._writer = _postgres_engine(address)
 
+    @property
+    def server(self) -> Connections:
+        """The database itself, whatever stands in for it while it is away."""
+        return self
+
     def read(self, work: Callable[[Connection], T]) -> T:
         """`work` in one transaction that only reads, a single snapshot on SQLite."""
         return self._run(self._reader, work)
@@ -78,6 +85,9 @@ class Connections:
             return self._run(engine, work)
         finally:
             engine.dispose()
+
+    def keep_at_hand(self, identity: Identity, problem: Problem) -> None:
+        """Prepares for an outage, where something stands in for the database then."""
 
     def close(self) -> None:
         """Gives every connection back; the object can be used again."""

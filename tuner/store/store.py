@@ -59,7 +59,7 @@ class Store:
     @property
     def generations(self) -> Generations:
         """The verbs of generations of tuned tables."""
-        return Generations(self._connections)
+        return Generations(self._connections.server)
 
     def __enter__(self) -> Store:
         return self
@@ -75,6 +75,10 @@ class Store:
     def close(self) -> None:
         """Gives all connections back."""
         self._connections.close()
+
+    def keep_at_hand(self, identity: Identity, problem: Problem) -> None:
+        """Prepares for an outage of the database while `problem` is tuned; see failover.py."""
+        self._connections.keep_at_hand(identity, problem)
 
     def begin(self, identity: Identity, problem: Problem, config: KernelConfig) -> Ticket:
         """Writes down that `config` is about to be launched; call it before the launch, `finish`

@@ -11,6 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from benchmarks.store_server import Server
+from benchmarks.store_server import postgres_server as running_server
 from tuner.store.open import open_store
 from tuner.store.store import Store
 
@@ -64,3 +66,10 @@ def store(url: str) -> Iterator[Store]:
     """A fresh store on each kind of database."""
     with open_store(url) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[Server]:
+    """A PostgreSQL server that a test may crash and start again."""
+    with running_server() as server:
+        yield server
