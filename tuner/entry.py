@@ -40,3 +40,7 @@ def _installed(distribution: str) -> bool:
     except metadata.PackageNotFoundError:
         return False
     return True
+
+
+if __name__ == "__main__":
+    main()
