@@ -123,7 +123,7 @@ def _range(knob: str, least: int, most: int) -> Rule:
 
 RULES: tuple[Rule, ...] = (
     # All but bf16's: the one architecture that there is has it.
-    *(r for r in problem_rules("wgmma", every_format=True) if r.name != "wgmma_bf16_device"),
+    *(r for r in problem_rules("wgmma", every_format=True, experts=True) if r.name != "wgmma_bf16_device"),
     problem_rule(
         "wgmma",
         "wgmma_hopper_device",
@@ -141,6 +141,25 @@ RULES: tuple[Rule, ...] = (
         lambda p, d: (
             f"fp16 has 5 exponent bits, but codes of format '{p.format}' have "
             f"{p.quant.weight.dtype.exponent_bits}; use bf16, or the family dequantize"
+        ),
+    ),
+    problem_rule(
+        "wgmma",
+        "wgmma_experts_order",
+        lambda p, d: p.op == "dense" or not (p.act_order or p.k % 8),
+        lambda p, d: (
+            "family 'wgmma' takes experts without act-order and `k % 8 == 0`, but got "
+            f"act_order={p.act_order}, k={p.k}; the family skinny takes them"
+        ),
+    ),
+    _rule(
+        "wgmma_experts_knobs",
+        lambda c, p, d: (
+            p.op == "dense" or (c.cluster_n == 1 and c.split_k == 1 and not c.stream_k)
+        ),
+        lambda c, p, d: (
+            "experts take cluster_n 1, split_k 1 and stream_k 0, but got "
+            f"cluster_n={c.cluster_n}, split_k={c.split_k}, stream_k={c.stream_k}"
         ),
     ),
     _rule(

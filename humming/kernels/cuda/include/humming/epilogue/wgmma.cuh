@@ -8,6 +8,7 @@
 #include "humming/epilogue/wgmma_partials.cuh"
 #include "humming/memory/wgmma_staged.cuh"
 #include "humming/ptx/sync.cuh"
+#include "humming/scheduler/experts.cuh"
 #include "humming/scheduler/wgmma.cuh"
 
 namespace humming {
@@ -34,9 +35,14 @@ __device__ __forceinline__ void group_store(const WgmmaSums<Config>& sums, u32 o
   constexpr float lifted = static_cast<float>(1ull << WeightsOf<Config>::Type::lift);
   const Staged staged(shared, group);
   const int first_row = work.tile_n * Plan::block_rows + group * Plan::group_rows;
-  const int first_m = work.tile_m * Config::block_m;
+  const int first_m = Config::grouped ? call.first_row : work.tile_m * Config::block_m;
   u16* out = static_cast<u16*>(call.out);
   const bool aligned = ((reinterpret_cast<u64>(out) | call.out_row_stride * 2) & 15) == 0;
+
+  auto place_of = [&](int row) {
+    if constexpr (Config::grouped) return out_row_of(call, row) * call.out_row_stride;
+    return row * call.out_row_stride;
+  };
 
   float bias[tiles][2] = {};
   if (call.bias != nullptr) {
@@ -84,7 +90,7 @@ __device__ __forceinline__ void group_store(const WgmmaSums<Config>& sums, u32 o
       const int row = i / Staged::row_chunks, chunk = i % Staged::row_chunks;
       const int row_of_x = first_m + c0 * 8 + row, row_of_w = first_row + chunk * 8;
       if (row_of_x < call.m && row_of_w < call.n && (here >> chunk / 8 & 1))
-        store_chunk(staged.chunk(row, chunk), out + row_of_x * call.out_row_stride + row_of_w,
+        store_chunk(staged.chunk(row, chunk), out + place_of(row_of_x) + row_of_w,
                     call.n - row_of_w, aligned);
     }
   }

@@ -33,7 +33,7 @@ __device__ __forceinline__ void ring_init(u32 shared) {
   using Plan = WgmmaPlan<Config>;
 #pragma unroll
   for (int s = 0; s < Config::num_stages; ++s) {
-    ptx::mbarrier_init(shared + Plan::full_barriers + 8 * s, 1);
+    ptx::mbarrier_init(shared + Plan::full_barriers + 8 * s, Config::grouped ? 129 : 1);
     ptx::mbarrier_init(shared + Plan::empty_barriers + 8 * s,
                        Plan::consumer_warps * Config::cluster_n);
   }
@@ -96,6 +96,7 @@ struct RingDrain {
 
   __device__ __forceinline__ void acquire() const {
     wait_full(shared + Plan::full_barriers + 8 * place.slot, place.parity);
+    if constexpr (Config::grouped) ptx::fence_proxy_async();  // x was copied by threads
   }
   // The codes of row tile `t` of this warp.
   __device__ __forceinline__ void load(CodeWords<Config::code_bits>& words, int t) const {

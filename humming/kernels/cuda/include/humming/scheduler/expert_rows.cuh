@@ -49,7 +49,7 @@ __device__ __forceinline__ void block_list_tiles(const ExpertBuckets& buckets, B
   __syncthreads();
   const int all = buckets.tiles[buckets.buckets];
   for (int t = threadIdx.x; t < most; t += blockDim.x) {
-    int4 tile = make_int4(-1, 0, 0, 0);
+    int4 tile = make_int4(-1, 0, 0, all);
     if (t < all) {
       int low = 0, high = buckets.buckets;  // the last bucket whose tiles begin at or before t
       while (high - low > 1) {
@@ -61,8 +61,8 @@ __device__ __forceinline__ void block_list_tiles(const ExpertBuckets& buckets, B
         }
       }
       const int done = (t - buckets.tiles[low]) * block_m;
-      tile =
-          make_int4(low == none ? -1 : low, begin(low) + done, min(block_m, count(low) - done), 0);
+      tile = make_int4(low == none ? -1 : low, begin(low) + done, min(block_m, count(low) - done),
+                       all);
     }
     tiles[t] = tile;
   }

@@ -11,28 +11,29 @@ namespace humming {
 
 // What a grouped kernel is given beside a dense one's arguments.
 struct ExpertsCall {
-  const void* tiles;              // [most][4] int: expert (-1: none here), first row, rows, unused
-  const int* rows;                // or null: the place of each sorted row in out
-  int shared;                     // rows of out that follow each other and share a row of x
+  const void* tiles;  // [most][4] int: expert (-1: none here), first row, rows, tiles in all
+  const int* rows;    // or null: the place of each sorted row in out
+  int shared;         // rows of out that follow each other and share a row of x
   i64 codes_bytes, scales_bytes;  // from one expert to the next
 };
 
 struct ExpertTile {
   int expert, first, count;
+  int all;  // tiles that have rows, of the whole list
 };
 
 __device__ __forceinline__ ExpertTile expert_tile(const ExpertsCall& call, int index) {
   const Words4 v =
       ptx::load_global_words4(static_cast<const char*>(call.tiles) + static_cast<i64>(index) * 16);
-  return {static_cast<int>(v.word[0]), static_cast<int>(v.word[1]), static_cast<int>(v.word[2])};
+  return {static_cast<int>(v.word[0]), static_cast<int>(v.word[1]), static_cast<int>(v.word[2]),
+          static_cast<int>(v.word[3])};
 }
 
-// The operands of a tile's expert in place of all experts'.
+// The rows of a tile, and its expert's scales and bias, in place of all experts'.
 template <class Call>
-__device__ __forceinline__ void take_expert(Call& call, const ExpertsCall& experts,
-                                            const ExpertTile& tile) {
+__device__ __forceinline__ void take_rows(Call& call, const ExpertsCall& experts,
+                                          const ExpertTile& tile) {
   const i64 e = tile.expert, row_tiles = (call.n + 15) / 16;
-  call.codes = static_cast<const char*>(call.codes) + e * experts.codes_bytes;
   call.scales = static_cast<const char*>(call.scales) + e * experts.scales_bytes;
   if (call.zero_points != nullptr)
     call.zero_points = static_cast<const char*>(call.zero_points) + e * experts.scales_bytes;
@@ -42,6 +43,14 @@ __device__ __forceinline__ void take_expert(Call& call, const ExpertsCall& exper
   call.m = tile.first + tile.count;
   call.rows = experts.rows;
   call.shared = experts.shared;
+}
+
+// The same, and its expert's codes.
+template <class Call>
+__device__ __forceinline__ void take_expert(Call& call, const ExpertsCall& experts,
+                                            const ExpertTile& tile) {
+  call.codes = static_cast<const char*>(call.codes) + tile.expert * experts.codes_bytes;
+  take_rows(call, experts, tile);
 }
 
 // Where a sorted row lies in out, and in x.

@@ -23,6 +23,11 @@ struct WgmmaCall {
   int whole_tiles;  // that one block, or cluster, each computes; the rest are cut into runs
   int runs;         // one each for the first blocks or clusters, as many a tile
   i64 out_row_stride;
+  // Of experts: rows first_row .. m - 1 of those that are sorted by experts, and their places in out
+  // (or null).
+  int first_row = 0;
+  const int* rows = nullptr;
+  int shared = 1;
 };
 
 // A run of units of one output tile. The blocks of a cluster have neighbouring tiles of the same run,

@@ -1,0 +1,137 @@
+// A wgmma block of experts' rows: one warpgroup gathers x and has codes brought, the others multiply as
+//   in a dense block.
+// Run by all threads of a block.
+// Reads -> writes: tiles, x, packed experts -> out [rows, n].
+// Source: own. Rows of x lie anywhere, so threads copy them, 16 bytes each, into the swizzled panels
+//   that the copy engine would write; codes of all experts are rows of one tensor map.
+#pragma once
+#include "humming/epilogue/experts.cuh"
+#include "humming/mainloop/wgmma.cuh"
+#include "humming/scheduler/wgmma_experts.cuh"
+
+namespace humming {
+
+// What the filling warpgroup holds of its rows: eight threads a row, 16 rows at a time.
+template <class Config>
+struct GatheredRows {
+  static constexpr int each = Config::block_m / 16;
+  u32 sixteens[each];  // where they begin in x, in 16 bytes
+  int left;            // of this thread's first row on
+
+  __device__ __forceinline__ GatheredRows(const WgmmaCall& call, i64 x_row_stride, int thread)
+      : left(call.m - call.first_row - thread / 8) {
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const int row = min(call.first_row + thread / 8 + 16 * i, call.m - 1);
+      sixteens[i] = static_cast<u32>(x_row_of(call, row) * x_row_stride / 8);
+    }
+  }
+};
+
+template <class Config>
+__device__ __forceinline__ void group_fill(const TensorMap* codes_map, const void* x,
+                                           i64 x_row_stride, WgmmaCall call,
+                                           const ExpertsCall& experts, u32 shared, int thread) {
+  using Plan = WgmmaPlan<Config>;
+  WgmmaExpertsWalk<Config> walk(call, experts);
+  RingPlace place;
+  WgmmaWork work;
+  ExpertTile tile;
+  const int row_tiles = (call.n + 15) / 16;
+  const u32 target = thread / 8 * 128 + (thread % 8 ^ thread / 8 % 8) * 16;
+  call.rows = experts.rows;
+  call.shared = experts.shared;
+#pragma unroll 1
+  while (walk.next(work, tile)) {
+    if (tile.expert < 0) continue;
+    call.first_row = tile.first;
+    call.m = tile.first + tile.count;
+    const GatheredRows<Config> rows(call, x_row_stride, thread);
+    const char* column = static_cast<const char*>(x) + thread % 8 * 16;
+    int columns_left = call.k - thread % 8 * 8;
+#pragma unroll 1
+    for (int s = 0; s < work.units * 2; ++s) {
+      const u32 full = shared + Plan::full_barriers + 8 * place.slot;
+      wait_full(shared + Plan::empty_barriers + 8 * place.slot, place.parity ^ 1);
+      if (thread == 0) {
+        ptx::mbarrier_expect(full, Plan::weight_stage_bytes);
+        ptx::tensor_copy(shared + Plan::weight_ring + place.slot * Plan::weight_stage_bytes,
+                         codes_map, s * (Plan::piece_bytes / 4),
+                         tile.expert * row_tiles + work.tile_n * Plan::row_tiles, full);
+      }
+      const u32 slot = shared + Plan::x_ring + place.slot * Plan::x_stage_bytes + target;
+      const u32 bytes = columns_left > 0 ? 16 : 0;
+#pragma unroll
+      for (int i = 0; i < GatheredRows<Config>::each; ++i)
+        if (16 * i < rows.left)
+          ptx::cp_async_16(slot + i * 2048,
+                           bytes ? column + static_cast<u64>(rows.sixteens[i]) * 16 : column,
+                           bytes);
+      ptx::cp_async_arrive(full);
+      column += Plan::stage_k * 2;
+      columns_left -= Plan::stage_k;
+      place.template advance<Config::num_stages>();
+    }
+  }
+}
+
+template <class Config>
+__device__ __forceinline__ void group_drain_experts(const WgmmaCall& all,
+                                                    const ExpertsCall& experts, u32 shared,
+                                                    int group, int warp, int lane) {
+  using Plan = WgmmaPlan<Config>;
+  WgmmaExpertsWalk<Config> walk(all, experts);
+  RingDrain<Config> drain(shared, group, warp, lane);
+  WgmmaWork work;
+  ExpertTile tile;
+#pragma unroll 1
+  while (walk.next(work, tile)) {
+    if (tile.expert < 0) {
+      WgmmaCall call = all;
+      call.rows = experts.rows;
+      if (group == 0)
+        block_zero_rows(call, tile, work.tile_n * Plan::block_rows, Plan::block_rows, 128);
+      continue;
+    }
+    WgmmaSums<Config> sums;
+    {
+      WgmmaCall call = all;
+      take_rows(call, experts, tile);
+      WgmmaScales<Config> scales(call, work, group, warp, lane);
+      group_multiply<Config>(group, sums, drain, scales, work.units, -1);
+    }
+    WgmmaCall call = all;
+    take_rows(call, experts, tile);
+    group_store<Config>(sums, 0xFFFFFFFFu, call, work, shared, group, warp, lane);
+  }
+}
+
+template <class Config>
+__device__ __forceinline__ void block_wgmma_experts(const TensorMap* codes_map, const void* x,
+                                                    i64 x_row_stride, u32 shared,
+                                                    const WgmmaCall& call,
+                                                    const ExpertsCall& experts) {
+  using Plan = WgmmaPlan<Config>;
+  constexpr int fill_registers = 56;
+  shared = Plan::aligned(shared);
+  const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  if (threadIdx.x == 0) {
+    ring_init<Config>(shared);
+    ptx::fence_barrier_init();
+  }
+  __syncthreads();
+  if constexpr (Config::dependent_launch != 0) {
+    ptx::grid_dependency_wait();
+    ptx::grid_dependency_release();
+  }
+  if (warp >= Plan::consumer_warps) {
+    ptx::registers_down<fill_registers>();
+    group_fill<Config>(codes_map, x, x_row_stride, call, experts, shared,
+                       threadIdx.x - Plan::consumer_warps * 32);
+  } else {
+    ptx::registers_up<Plan::drain_registers>();
+    group_drain_experts<Config>(call, experts, shared, warp / 4, warp % 4, lane);
+  }
+}
+
+}  // namespace humming
