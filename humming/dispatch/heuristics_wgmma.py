@@ -47,6 +47,7 @@ _STAGE_K = 64
 _LEAST_SHARE = 512  # columns of k that a block has
 
 _SPLITS = (2, 4)
+_FLOAT_DECODE = 1.5  # part of a step, and of a chain, of floats of few bits
 
 
 @dataclass(frozen=True)
@@ -64,20 +65,20 @@ class WgmmaCosts:
     cluster, cluster_out      the same in a cluster
     """
 
-    step: float = 22.0
-    step_row: float = 0.294
-    stage: float = 138.0
-    chain: float = 184.0
-    chain_tile: float = 225.0
+    step: float = 18.2
+    step_row: float = 0.366
+    stage: float = 154.0
+    chain: float = 243.0
+    chain_tile: float = 150.0
     read: float = 34.0
-    block: float = 3850.0
-    next_tile: float = 2760.0
-    shorter: float = 0.7
-    out: float = 643.0
-    meet: float = 1500.0
-    meet_out: float = 4800.0
-    cluster: float = 1500.0
-    cluster_out: float = 2000.0
+    block: float = 1254.0
+    next_tile: float = 899.0
+    shorter: float = 0.23
+    out: float = 1538.0
+    meet: float = 780.0
+    meet_out: float = 1043.0
+    cluster: float = 145.0
+    cluster_out: float = 290.0
 
 
 COSTS = WgmmaCosts()
@@ -132,9 +133,12 @@ def wgmma_cost(
 
     blocks = dealt.clusters * config.cluster_n * config.split_k
     rows, together = wgmma_block_rows(config), config.blocks_per_sm if blocks > sms else 1
-    multiply = rows // 16 * together * (costs.step + costs.step_row * config.block_m) + costs.stage
-    chain = costs.chain + costs.chain_tile * config.tiles_n
-    bits = problem.quant.weight.dtype.bits
+    stored = problem.quant.weight.dtype
+    decode = 1.0 if stored.is_integer or stored.bits == 8 else _FLOAT_DECODE
+    step = costs.step * decode + costs.step_row * config.block_m
+    multiply = rows // 16 * together * step + costs.stage
+    chain = costs.chain + costs.chain_tile * decode * config.tiles_n
+    bits = stored.bits
     read = (config.block_m * _STAGE_K * 2 + rows * _STAGE_K * bits // 8) * together / costs.read
     stage = float((multiply**6 + chain**6 + read**6) ** (1 / 6))
 

@@ -100,7 +100,8 @@ def test_wgmma_serves_hopper_and_fills_its_multiprocessors():
             config = heuristic(Problem("int4g128", n, k, m, layout=CUDA_LAYOUT), gpu((9, 0)))
             assert isinstance(config, WgmmaConfig)
             dealt = wgmma_deal(config, m, n, k, 132)
-            assert 64 <= dealt.clusters <= 132 * config.blocks_per_sm
+            blocks = dealt.clusters * config.cluster_n * config.split_k
+            assert 64 <= blocks <= 132 * config.blocks_per_sm
 
 
 def test_newer_features_are_used_where_they_are_alone():

@@ -12,6 +12,7 @@ from cuda_cases import problem
 from gpu_cases import compile_all, device, dtypes, kernel, launch, relative_error
 from wgmma_cases import HOPPER, PLAIN_WGMMA, wgmma_configs
 
+from humming.errors import LaunchError
 from humming.jit.cuda import counters
 from humming.jit.load import TORCH_DTYPES
 from humming.quantize import QuantizedTensor, pack
@@ -47,11 +48,16 @@ def _operands(m, n, k, dtype):
     return x, pack(q, CUDA_LAYOUT), bias, answer, relative_error(theirs, answer)
 
 
+def _configs(k):
+    """Those that have columns of k for every block."""
+    return [config for config in wgmma_configs() if config.split_k <= -(-k // 128)]
+
+
 @pytest.mark.parametrize(("m", "n", "k"), SHAPES)
 def test_every_config_is_right_for_odd_shapes(m, n, k):
     for dtype in dtypes():
         x, packed, bias, answer, theirs = _operands(m, n, k, dtype)
-        for config in wgmma_configs():
+        for config in _configs(k):
             first = launch(kernel(config, dtype), x, packed, bias)
             again = launch(kernel(config, dtype), x, packed, bias)
             assert torch.equal(first, again), f"{config} {dtype}"
@@ -88,7 +94,7 @@ def test_captured_graphs_share_no_counters():
 def test_the_fewest_and_very_many_rows(m):
     n, k, dtype = 200, 264, dtypes()[0]
     x, packed, bias, answer, theirs = _operands(max(m, 1), n, k, dtype)
-    for config in wgmma_configs():
+    for config in _configs(k):
         out = launch(kernel(config, dtype), x[:m], packed, bias)
         assert out.shape == (m, n)
         if m:
@@ -118,6 +124,13 @@ def test_twenty_kernels_end_at_any_m():
                 checked += 1
         torch.cuda.synchronize()
         assert checked == 50
+
+
+def test_a_block_without_columns_is_refused():
+    x, packed, _, _, _ = _operands(33, 24, 8, dtypes()[0])
+    config = next(c for c in wgmma_configs() if c.split_k > 1)
+    with pytest.raises(LaunchError, match="split_k"):
+        launch(kernel(config, dtypes()[0]), x, packed)
 
 
 def test_hopper_has_the_family():

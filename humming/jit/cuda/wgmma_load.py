@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from humming.errors import LaunchError
 from humming.jit.cache import CompiledKernel
 from humming.jit.cuda.counters import zero_words
 from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction
@@ -75,6 +76,11 @@ class WgmmaKernel(CudaKernel):
     ) -> None:
         m, n, k, index = x.shape[0], packed.n, packed.k, function.index
         config = self._config
+        if -(-k // 128) < config.split_k:  # a block without columns would be waited for
+            raise LaunchError(
+                f"a kernel of split_k={config.split_k} needs k > {128 * (config.split_k - 1)}, but "
+                f"got k={k}; compile a config that is legal for it"
+            )
         cluster = config.cluster_n * config.split_k
         dealt = wgmma_deal(config, m, n, k, self._sm_counts[index])
         partials, counters = 0, 0

@@ -68,7 +68,7 @@ def wgmma_deal(
     """How a call of this shape spreads over a device of `sm_count` multiprocessors."""
     rows, cluster = wgmma_block_rows(config) * config.cluster_n, config.cluster_n * config.split_k
     tiles = -(-m // config.block_m) * -(-n // rows)
-    room = _LARGE_CLUSTERS if config.cluster_n > 2 else 1.0
+    room = _LARGE_CLUSTERS if cluster > 2 else 1.0
     clusters = max(1, int(sm_count * config.blocks_per_sm // cluster * room))
     rest = tiles % clusters
     # Whole shares of a tile: a run that straddles two tiles would have to meet others twice.
