@@ -131,9 +131,11 @@ def test_the_formula_of_shared_memory_is_the_wgmma8_kernels_own():
         values = {
             **vars(config),
             **{k: v for k, v in byte_constants(asked).items() if isinstance(v, int)},
+            "group_size": byte_constants(asked)["packed_group_size"],
             "smem_bytes": wgmma8_smem_bytes(config, asked),
         }
         members = " ".join(f"static constexpr int {k} = {v};" for k, v in values.items())
+        members += " struct Codes { static constexpr bool has_raw = false; };"
         text += f"struct C{number} {{ {members} }};\n"
         text += (
             f'static_assert(humming::Wgmma8Plan<C{number}>::bytes == C{number}::smem_bytes, "");\n'

@@ -29,7 +29,7 @@ from humming.jit.load import PackedOperand
 from humming.spec.config import Wgmma8Config
 from humming.spec.legality import WgmmaDeal, wgmma_block_rows, wgmma_deal, wgmma_threads
 
-_UNIT_K = 128
+_UNIT_K, _STEP_K = 128, 32
 _MOST_MAPS = 512
 
 
@@ -49,9 +49,10 @@ class Wgmma8Kernel(CudaKernel):
         self._threads = wgmma_threads(config)
         self._code_bits = int(compiled.source.static["code_bits"])
         self._grouped_x = bool(compiled.source.static["x_group_size"])
+        self._scaled_codes = compiled.source.static["packed_group_size"] == _STEP_K
         self._sm_counts: dict[int, int] = {}
         self._maps: OrderedDict[tuple[object, ...], TensorMap] = OrderedDict()
-        self._code_maps: dict[int, tuple[weakref.ref[torch.Tensor], int, TensorMap]] = {}
+        self._weight_maps: dict[int, tuple[weakref.ref[torch.Tensor], int, TensorMap]] = {}
 
     def scratch_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
         """A partial tile of fp32 for each block and run along k."""
@@ -86,11 +87,15 @@ class Wgmma8Kernel(CudaKernel):
             partials, counters = scratch.data_ptr(), words.data_ptr()
         if bias is not None:
             bias = bias.to(torch.float32).contiguous()
-        of_x = self._x_map(codes)
+        of_x = of_scales = self._x_map(codes)
+        if self._grouped_x:
+            of_scales = self._scales_map(scales)
+        elif self._scaled_codes:
+            of_scales = self._weight_map(packed.scales, self._scales_box())
         values = (
             of_x,
-            self._codes_map(packed),
-            self._scales_map(scales) if self._grouped_x else of_x,
+            self._weight_map(packed.codes, self._codes_box()),
+            of_scales,
             packed.scales.data_ptr(),
             0 if packed.row_scales is None else packed.row_scales.data_ptr(),
             scales.data_ptr(),
@@ -142,24 +147,29 @@ class Wgmma8Kernel(CudaKernel):
                 self._maps.popitem(last=False)
         return found
 
-    def _codes_map(self, packed: PackedOperand) -> TensorMap:
-        """The map of packed codes, encoded once for a weight: rows of bytes, or row tiles by
-        words."""
-        codes = packed.codes
-        address, found = codes.data_ptr(), self._code_maps.get(id(codes))
-        if found is not None and found[0]() is codes and found[1] == address:
-            return found[2]
-        rows, config = codes.shape[0], self._config
-        words = codes.numel() // rows
+    def _codes_box(self) -> tuple[int, int]:
+        """Rows and elements of a tile of codes: of bytes, or of row tiles and words."""
+        rows = wgmma_block_rows(self._config)
         if self._code_bits == 8:
-            box = (wgmma_block_rows(config), _UNIT_K)
-            shape = (rows, words * 4)
-            made = tensor_map(address, UINT8, shape, words * 4, box, SWIZZLE_128)
-        else:
-            box = (wgmma_block_rows(config) // 16, 16 * _UNIT_K * self._code_bits // 32)
-            made = tensor_map(address, INT32, (rows, words), words * 4, box, NO_SWIZZLE)
-        key, maps = id(codes), self._code_maps
-        maps[key] = (weakref.ref(codes, lambda _: maps.pop(key, None)), address, made)
+            return rows, _UNIT_K
+        return rows // 16, 16 * _UNIT_K * self._code_bits // 32
+
+    def _scales_box(self) -> tuple[int, int]:
+        """The same of scales that codes take on, pairs of two rows a word."""
+        return wgmma_block_rows(self._config) // 16, 8 * _UNIT_K // _STEP_K
+
+    def _weight_map(self, tensor: torch.Tensor, box: tuple[int, int]) -> TensorMap:
+        """The map of packed codes or scales, encoded once for a weight."""
+        address, found = tensor.data_ptr(), self._weight_maps.get(id(tensor))
+        if found is not None and found[0]() is tensor and found[1] == address:
+            return found[2]
+        of_bytes = box[1] == _UNIT_K and self._code_bits == 8
+        rows, row_bytes = tensor.shape[0], tensor.nbytes // tensor.shape[0]
+        element, swizzle = (UINT8, SWIZZLE_128) if of_bytes else (INT32, NO_SWIZZLE)
+        shape = rows, row_bytes if of_bytes else row_bytes // 4
+        made = tensor_map(address, element, shape, row_bytes, box, swizzle)
+        key, maps = id(tensor), self._weight_maps
+        maps[key] = (weakref.ref(tensor, lambda _: maps.pop(key, None)), address, made)
         return made
 
 

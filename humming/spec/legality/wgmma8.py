@@ -30,15 +30,19 @@ _SUMMED_MOST = 2**17  # columns whose products of int8 by int8 fit 32 bits
 
 def wgmma8_smem_bytes(config: Wgmma8Config, problem: Problem) -> int:
     """Bytes of shared memory of a block: what the kernel's plan adds up to, and asserts."""
-    activation = problem.quant.activation
-    stage = config.block_m * _UNIT_K
-    stage += wgmma_block_rows(config) * _UNIT_K * problem.quant.weight.dtype.bits // 8
+    weight, activation = problem.quant.weight, problem.quant.activation
+    rows = wgmma_block_rows(config)
+    stage = config.block_m * _UNIT_K + rows * _UNIT_K * weight.dtype.bits // 8
     if activation is not None and activation.group_size:
         stage += -(-config.block_m * 4 // 128) * 128
+    table = 0
+    if weight.scale_dtype:  # in the ring, and a table of codes with scales on
+        stage += rows * 2 * (_UNIT_K // 32)
+        table = 1024
     wide = config.block_m % 32 == 0 and config.blocks_per_sm == 1
     staged = (32 if wide else 16) * 128 * config.tiles_n
     # barriers first; its base is aligned to 1024 by hand
-    return 1024 + config.num_stages * stage + config.warpgroups * staged + 1024
+    return 1024 + table + config.num_stages * stage + config.warpgroups * staged + 1024
 
 
 def needs_promotion(problem: Problem) -> bool:

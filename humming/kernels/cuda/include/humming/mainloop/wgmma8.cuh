@@ -105,45 +105,97 @@ __device__ __forceinline__ void group_multiply_direct(Wgmma8Sums<Config>& sums,
   drain.release(before);
 }
 
+// This lane's codes of a unit of its warp's row tiles, and the scales that they take on.
+template <class Config>
+struct UnitCodes {
+  using Plan = Wgmma8Plan<Config>;
+  static constexpr bool scaled = Plan::scaled_codes;
+  static constexpr int tiles = Config::tiles_n;
+
+  u32 table;
+  Words4 words[tiles][2];
+  u32 scales[tiles][scaled ? Plan::steps : 1];
+  Words2 magnitudes[tiles][2];  // of the step that comes next
+
+  __device__ __forceinline__ void load(const Ring8Drain<Config>& drain) {
+#pragma unroll
+    for (int t = 0; t < tiles; ++t) {
+      words[t][0] = drain.words(t, 0), words[t][1] = drain.words(t, 1);
+      if constexpr (scaled) {
+#pragma unroll
+        for (int step = 0; step < Plan::steps; ++step)
+          scales[t][step] = drain.group_scales(t, step);
+      }
+    }
+    look_up(0);
+  }
+  __device__ __forceinline__ void look_up(int step) {
+    if constexpr (scaled) {
+#pragma unroll
+      for (int t = 0; t < tiles; ++t)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          magnitudes[t][half] =
+              ptx::load_shared_words2(Config::Codes::place(table, scales[t][step], half));
+    }
+  }
+  template <bool raw>
+  __device__ __forceinline__ void fragment(u32 (&a)[4], int t, int step) const {
+    const auto& of_half = words[t][step / 2].word;
+    if constexpr (scaled) {
+      Config::Codes::fragment(a, of_half, step % 2, magnitudes[t]);
+    } else if constexpr (raw) {
+      Config::Codes::raw(a, of_half, step % 2);
+    } else {
+      Config::Codes::fragment(a, of_half, step % 2);
+    }
+  }
+};
+
 // Weights put into bytes in registers: while tensor cores multiply some, the next are made ready.
 template <class Config>
 __device__ __forceinline__ void group_multiply_registers(Wgmma8Sums<Config>& sums,
-                                                         Ring8Drain<Config>& drain,
-                                                         Wgmma8Scales<Config>& scales, int units) {
+                                                         Ring8Drain<Config>& drain, int units) {
   using Plan = Wgmma8Plan<Config>;
   using Product = ByteProduct<typename Config::Type>;
   constexpr int tiles = Config::tiles_n, sets = 2;
   u32 a[sets][tiles][4] = {};
-  Words4 words[2][tiles];
+  u32 bias[1][4] = {};
+  if constexpr (Plan::raw) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) bias[0][i] = Config::Codes::bias;
+    settle_bytes(bias);
+  }
+  UnitCodes<Config> codes;
+  codes.table = drain.shared + Plan::table;
   u32 before = 0;  // the slot of the unit before, whose products may still run
   clear_sums(sums);
   drain.acquire();
-#pragma unroll
-  for (int t = 0; t < tiles; ++t) words[0][t] = drain.words(t, 0), words[1][t] = drain.words(t, 1);
+  codes.load(drain);
 #pragma unroll 1
   for (int u = 0; u < units; ++u) {
     const bool last = u + 1 == units;
     const u32 x = drain.x_base(0), slot = drain.place.slot;
-    scales.take(!last);
 #pragma unroll
     for (int step = 0; step < Plan::steps; ++step) {
+      auto& set = a[step % sets];
 #pragma unroll
-      for (int t = 0; t < tiles; ++t)
-        Config::Codes::fragment(a[step % sets][t], words[step / 2][t].word, step % 2,
-                                scales.now[t][Config::Codes::scaled ? step : 0]);
-      settle_bytes(a[step % sets]);
+      for (int t = 0; t < tiles; ++t) codes.template fragment<Plan::raw>(set[t], t, step);
+      settle_bytes(set);
       ptx::wgmma_fence();
 #pragma unroll
-      for (int t = 0; t < tiles; ++t)
-        Product::template add<1>(sums[t], a[step % sets][t], drain.descriptor(x, step));
+      for (int t = 0; t < tiles; ++t) {
+        Product::template add<1>(sums[t], set[t], drain.descriptor(x, step));
+        if constexpr (Plan::raw)
+          Product::template add<1>(sums[t], bias[0], drain.descriptor(x, step));
+      }
       ptx::wgmma_commit();
+      if (step < 3) codes.look_up(step + 1);
       if (step == 3) {
         drain.place.template advance<Config::num_stages>();
         if (!last) {
           drain.acquire();
-#pragma unroll
-          for (int t = 0; t < tiles; ++t)
-            words[0][t] = drain.words(t, 0), words[1][t] = drain.words(t, 1);
+          codes.load(drain);
         }
       }
       ptx::wgmma_wait<sets - 1>();
@@ -153,6 +205,7 @@ __device__ __forceinline__ void group_multiply_registers(Wgmma8Sums<Config>& sum
     before = slot;
   }
   ptx::wgmma_wait<0>();
+  settle_bytes(bias);
   settle_sums(sums);
   drain.release(before);
 }
@@ -204,7 +257,7 @@ __device__ __forceinline__ void group_multiply_promoted(Wgmma8Promoted<Config>& 
 #pragma unroll 1
   for (int u = 0; u < units; ++u) {
     drain.acquire();
-    scales.take(u + 1 < units);
+    scales.take();
 #pragma unroll
     for (int t = 0; t < tiles; ++t) {
       u32 a[Plan::direct ? 1 : Plan::steps][4];
@@ -214,7 +267,7 @@ __device__ __forceinline__ void group_multiply_promoted(Wgmma8Promoted<Config>& 
           const Words4 words = drain.words(t, half);
 #pragma unroll
           for (int step = 0; step < 2; ++step)
-            Config::Codes::fragment(a[2 * half + step], words.word, step, 0);
+            Config::Codes::fragment(a[2 * half + step], words.word, step);
         }
         settle_bytes(a);
       }
@@ -250,12 +303,11 @@ __device__ __forceinline__ void group_multiply_promoted(Wgmma8Promoted<Config>& 
 // The one of these that the config names; whole numbers end as fp32.
 template <class Config>
 __device__ __forceinline__ void group_multiply_exact(Wgmma8Sums<Config>& sums,
-                                                     Ring8Drain<Config>& drain,
-                                                     Wgmma8Scales<Config>& scales, int units) {
+                                                     Ring8Drain<Config>& drain, int units) {
   if constexpr (Wgmma8Plan<Config>::direct) {
     group_multiply_direct<Config>(sums, drain, units);
   } else {
-    group_multiply_registers<Config>(sums, drain, scales, units);
+    group_multiply_registers<Config>(sums, drain, units);
   }
 }
 template <class Config>
@@ -265,7 +317,7 @@ __device__ __forceinline__ void group_multiply8(WgmmaSums<Config>& sums, Ring8Dr
     group_multiply_promoted<Config>(sums, drain, scales, units);
   } else if constexpr (ByteProduct<typename Config::Type>::whole) {
     Wgmma8Sums<Config> exact;
-    group_multiply_exact<Config>(exact, drain, scales, units);
+    group_multiply_exact<Config>(exact, drain, units);
 #pragma unroll
     for (int t = 0; t < Config::tiles_n; ++t)
 #pragma unroll
@@ -273,7 +325,7 @@ __device__ __forceinline__ void group_multiply8(WgmmaSums<Config>& sums, Ring8Dr
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[t][c][i] = static_cast<float>(exact[t][c][i]);
   } else {
-    group_multiply_exact<Config>(sums, drain, scales, units);
+    group_multiply_exact<Config>(sums, drain, units);
   }
 }
 
@@ -296,6 +348,17 @@ __device__ __forceinline__ void group_drain8(const Wgmma8Call& call, u32 shared,
   }
 }
 
+// What scaled codes are looked up in.
+template <class Config>
+__device__ __forceinline__ void block_fill_table(u32 table) {
+  using Codes = typename Config::Codes;
+  for (u32 e = threadIdx.x; e < Codes::entries; e += Wgmma8Plan<Config>::threads) {
+    const Words2 entry = Codes::entry(e);
+    ptx::store_shared_u32(table + e * Codes::entry_bytes, entry.word[0]);
+    ptx::store_shared_u32(table + e * Codes::entry_bytes + 4, entry.word[1]);
+  }
+}
+
 template <class Config>
 __device__ __forceinline__ void block_wgmma8(const Wgmma8Maps& maps, u32 shared,
                                              const Wgmma8Call& call) {
@@ -306,6 +369,7 @@ __device__ __forceinline__ void block_wgmma8(const Wgmma8Maps& maps, u32 shared,
     ring8_init<Config>(shared);
     ptx::fence_barrier_init();
   }
+  if constexpr (Plan::scaled_codes) block_fill_table<Config>(shared + Plan::table);
   __syncthreads();
   if constexpr (Config::cluster_n > 1) {  // every block's barriers are ready
     ptx::cluster_arrive();

@@ -1,7 +1,8 @@
 // Where things lie in the shared memory of a wgmma8 block: every byte offset of that family, as
 //   constants, and which accumulators its warpgroups have.
 // Run by nobody; constants only.
-// Reads -> writes: nothing. [barriers | x ring | weight ring | scales of x | staged output].
+// Reads -> writes: nothing. [barriers | table of scaled codes | x ring | weight ring | scales of x, or
+//   of groups of w | staged output].
 // Source: own.
 #pragma once
 #include "humming/ptx/types.cuh"
@@ -24,14 +25,20 @@ struct Wgmma8Plan {
   static constexpr int x_stage_bytes = Config::block_m * unit_k;
   static constexpr int x_share_bytes = x_stage_bytes / Config::cluster_n;  // that a block brings
   static constexpr int weight_stage_bytes = block_rows * unit_k * Config::code_bits / 8;
-  static constexpr int scale_stage_bytes =
-      Config::x_group_size ? (Config::block_m * 4 + 127) / 128 * 128 : 0;
-  static constexpr int stage_bytes =
-      x_stage_bytes + weight_stage_bytes + (Config::x_group_size ? Config::block_m * 4 : 0);
+  // Scales in the ring: of groups of x, or those of w that codes take on, 16 rows by four groups.
+  static constexpr bool scaled_codes = Config::group_size == 32;
+  static constexpr int row_tile_scale_bytes = 128;
+  static constexpr int scale_bytes = Config::x_group_size ? Config::block_m * 4
+                                     : scaled_codes       ? row_tiles * row_tile_scale_bytes
+                                                          : 0;
+  static constexpr int scale_stage_bytes = (scale_bytes + 127) / 128 * 128;
+  static constexpr int stage_bytes = x_stage_bytes + weight_stage_bytes + scale_bytes;
 
   // Weights of bytes go to the tensor cores from shared memory, others by registers.
   static constexpr bool direct = Config::code_bits == 8;
   static constexpr bool promoted = Config::promote != 0;
+  // Few rows of x leave the tensor cores idle: they can take a code's offset away.
+  static constexpr bool raw = Config::Codes::has_raw && Config::block_m <= 32 && !promoted;
   // Promoted sums: products of one unit, of as many columns at a time, are added to those before.
   static constexpr int parts = columns > 16 ? 2 : 1;
   static constexpr int part_columns = columns / parts;
@@ -48,7 +55,8 @@ struct Wgmma8Plan {
   static constexpr int full_barriers = 0;
   static constexpr int empty_barriers = 8 * Config::num_stages;
   static constexpr int flags = 16 * Config::num_stages;  // one word a warpgroup
-  static constexpr int x_ring = 1024;
+  static constexpr int table = 1024;
+  static constexpr int x_ring = scaled_codes ? 2048 : 1024;
   static constexpr int weight_ring = x_ring + Config::num_stages * x_stage_bytes;
   static constexpr int scale_ring = weight_ring + Config::num_stages * weight_stage_bytes;
   static constexpr int staged = scale_ring + Config::num_stages * scale_stage_bytes;

@@ -21,7 +21,7 @@ namespace humming {
 struct Wgmma8Maps {
   const TensorMap* x;
   const TensorMap* codes;
-  const TensorMap* scales;  // of groups of x
+  const TensorMap* scales;  // of groups of x, or of groups of w that codes take on
 };
 
 template <class Config>
@@ -57,6 +57,9 @@ struct Ring8Fill {
       ptx::tensor_copy(target, maps.codes, unit * (Plan::unit_k * 16 * Config::code_bits / 32),
                        work.tile_n * Plan::row_tiles, full);
     }
+    if constexpr (Plan::scaled_codes)
+      ptx::tensor_copy(scales_target(), maps.scales, unit * (Plan::row_tile_scale_bytes / 4),
+                       work.tile_n * Plan::row_tiles, full);
   }
   // x of the same unit into the same slot; goes on to the next slot.
   __device__ __forceinline__ void x(const WgmmaWork& work, int u) {
@@ -65,8 +68,7 @@ struct Ring8Fill {
     const int unit = work.first + u, column = unit * Plan::unit_k;
     const int row = work.tile_m * Config::block_m;
     if constexpr (Config::x_group_size != 0)
-      ptx::tensor_copy(shared + Plan::scale_ring + place.slot * Plan::scale_stage_bytes,
-                       maps.scales, row, unit, full);
+      ptx::tensor_copy(scales_target(), maps.scales, row, unit, full);
     if constexpr (Config::cluster_n == 1) {
       ptx::tensor_copy(target, maps.x, column, row, full);
     } else {
@@ -76,6 +78,11 @@ struct Ring8Fill {
                                  row + share * (Config::block_m / Config::cluster_n), full, all);
     }
     place.advance<Config::num_stages>();
+  }
+
+ private:
+  __device__ __forceinline__ u32 scales_target() const {
+    return shared + Plan::scale_ring + place.slot * Plan::scale_stage_bytes;
   }
 };
 
@@ -112,6 +119,14 @@ struct Ring8Drain {
                                    place.slot * Plan::weight_stage_bytes +
                                    ((group * Config::tiles_n + t) * 4 + warp) * tile_bytes +
                                    half * (tile_bytes / 2) + lane * 16);
+  }
+  // The pair of scales of rows g and g + 8 of the group of `step`, of this warp's row tile of tile
+  // `t`.
+  __device__ __forceinline__ u32 group_scales(int t, int step) const {
+    return ptx::load_shared_u32(shared + Plan::scale_ring + place.slot * Plan::scale_stage_bytes +
+                                ((group * Config::tiles_n + t) * 4 + warp) *
+                                    Plan::row_tile_scale_bytes +
+                                step * 32 + lane / 4 * 4);
   }
   // Scales of this lane's two rows of x of column `c`.
   __device__ __forceinline__ float2 x_scales(int c) const {
