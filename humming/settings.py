@@ -40,6 +40,11 @@ def table_name() -> str | None:
     return os.environ.get("HUMMING_TABLE") or None
 
 
+def keeps_ledger() -> bool:
+    """Whether serving processes count their calls: yes, unless HUMMING_LEDGER is 0."""
+    return os.environ.get("HUMMING_LEDGER", "") != "0"
+
+
 def tables_dir(database: str | None = None) -> Path:
     """Folder of the tuned tables of a database, its alone.
 

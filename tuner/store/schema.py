@@ -31,7 +31,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from tuner.store.records import KINDS, OUTCOMES, REASONS
 
-REVISION = "0002"
+REVISION = "0003"
 """The alembic revision that this module describes; a test holds it equal to the head of
 alembic/versions.
 """
@@ -265,3 +265,18 @@ generation_names = Table(
     Index(None, "name", "named_at"),
 )
 """What a name named, from when on: rows are only ever added, the latest one of a name counts."""
+
+ledger = Table(
+    "ledger",
+    metadata,
+    _id(),
+    _ref("identities"),
+    _ref("problems"),
+    _column("process", Text),
+    _column("calls", BigInteger),
+    _column("misses", BigInteger),
+    _column("since", UtcDateTime),
+    _column("until", UtcDateTime),
+    Index(None, "until"),
+)
+"""What serving processes counted: a row for each process and problem. It is no evidence."""

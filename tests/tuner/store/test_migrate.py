@@ -17,7 +17,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, insert, inspect
 from store_samples import CONFIG, HERE, PROBLEM, draft
 
 from alembic import command
@@ -25,7 +25,7 @@ from tuner.store import migrate
 from tuner.store.address import parse
 from tuner.store.connections import Connections
 from tuner.store.open import open_store
-from tuner.store.schema import REVISION, metadata
+from tuner.store.schema import REVISION, ledger, metadata
 
 ROOT = Path(__file__).parents[3]
 
@@ -42,6 +42,10 @@ def _fill(url: str) -> None:
         store.promote(HERE, PROBLEM, CONFIG, us=1.0, heuristic_us=2.0)
         store.lease(HERE, [PROBLEM], 60)
         store.generations.add("a" * 32, 0, b"{}", "current")
+        time = store.clock()
+        row = {"process": "here:1", "calls": 3, "misses": 1, "since": time, "until": time}
+        keys = {"id": "b" * 32, "identity_id": HERE.id, "problem_id": PROBLEM.id}
+        store.connections.write(lambda c: c.execute(insert(ledger).values(**keys, **row)))
 
 
 def _difference(connection: Connection) -> list[Any]:
