@@ -5,7 +5,7 @@ and in which fields that machine differs from this one. It asks as the runtime d
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,16 +116,10 @@ def _records(
 
 
 def _same_layer(entry: TableEntry, problem: Problem) -> bool:
-    """Whether an entry is of this layer, packed for whatever device."""
-    theirs = entry.problem
-    return (theirs.format, theirs.n, theirs.k, theirs.op, theirs.experts, theirs.act_order) == (
-        problem.format,
-        problem.n,
-        problem.k,
-        problem.op,
-        problem.experts,
-        problem.act_order,
-    )
+    """Whether an entry is of this layer, at whatever m, packed for whatever device, with or without
+    a bias."""
+    theirs = replace(entry.problem, m=problem.m, bias=problem.bias, layout=problem.layout)
+    return theirs == problem
 
 
 def to_json(found: Explanation) -> dict[str, Any]:
