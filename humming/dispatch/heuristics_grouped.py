@@ -6,28 +6,31 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from humming.spec.config import KernelConfig, MmaConfig, SkinnyConfig
+from humming.spec.config import KernelConfig, MmaConfig, SkinnyConfig, WgmmaConfig
 from humming.spec.device import Device
-from humming.spec.layouts import cuda_group_size
-from humming.spec.legality import config_violations, problem_violations
+from humming.spec.legality import config_violations
 from humming.spec.problem import Problem
 
 _FEW_ROWS = 32  # of an expert, for which one stream of its weights is all that counts
 _SPREAD = 1.5  # standard deviations of rows that a tile should hold
 _GROUP = 128
+_PLAIN = MmaConfig(64, 64, 64, 2, 2, 1, 2, 1, 0, 0, 8, 1, 1)
+"""What every GPU runs of every problem that the family takes."""
 
 
 def grouped(problem: Problem, device: Device) -> KernelConfig:
     """The default config of `problem` on the GPU `device`."""
     mean = problem.rows_of_expert
-    spread = round(mean + _SPREAD * math.sqrt(mean)) if problem.m > 1 else 1
-    choices = _mma(spread) if mean > _FEW_ROWS else []
-    choices += _skinny(problem, device, min(spread, _FEW_ROWS))
+    rows = round(mean + _SPREAD * math.sqrt(mean)) if problem.m > 1 else 1
+    choices: list[KernelConfig] = []
+    if mean > _FEW_ROWS:
+        choices = [*_wgmma(rows), *_mma(rows), _PLAIN]
+    choices += [*_skinny(problem, min(rows, _FEW_ROWS)), _PLAIN]
     for config in choices:
         fitting = _fitted(config, device)
         if not config_violations(fitting, problem, device):
             return fitting
-    raise AssertionError("the last choice runs everywhere")
+    return choices[-1]
 
 
 def _fitted(config: KernelConfig, device: Device) -> KernelConfig:
@@ -40,27 +43,35 @@ def _fitted(config: KernelConfig, device: Device) -> KernelConfig:
     return config
 
 
+def _wgmma(rows: int) -> list[KernelConfig]:
+    """Two warpgroups of 128 rows of w, or of 64 where more are not to be had."""
+    block_m = next((size for size in (64, 80, 96, 112, 128) if rows <= size), 128)
+    shapes = [(2, 5), (2, 4), (2, 3), (1, 6), (1, 4), (1, 3)]
+    return [WgmmaConfig(block_m, 2, tiles, 1, 1, stages, 8, 1, 0, 1) for tiles, stages in shapes]
+
+
 def _mma(rows: int) -> list[KernelConfig]:
-    block_m = next((size for size in (64, 128) if rows <= size), 128)
-    return [
-        MmaConfig(block_m, 128, 128, 1, 4, 2, stages, 1, 0, 0, 8, 1, 1) for stages in (4, 3, 2)
-    ] + [MmaConfig(64, 64, 64, 2, 2, 1, 2, 1, 0, 0, 8, 1, 1)]
+    block_m = 64 if rows <= 64 else 128
+    return [MmaConfig(block_m, 128, 128, 1, 4, 2, d, 1, 0, 0, 8, 1, 1) for d in (4, 3, 2)]
 
 
-def _skinny(problem: Problem, device: Device, rows: int) -> list[KernelConfig]:
+def _skinny(problem: Problem, rows: int) -> list[KernelConfig]:
     """Blocks small enough that several share a multiprocessor: while one begins or ends, another
     reads."""
-    if problem_violations("skinny", problem, device):
-        return [MmaConfig(64, 64, 64, 2, 2, 1, 2, 1, 0, 0, 8, 1, 1)]
     block_m = next(size for size in (1, 8, 16, 24, 32) if rows <= size)
     groups, tiles = -(-problem.k // _GROUP), -(-problem.n // 16)
-    warps = max(w for w in (1, 2, 4, 8) if w <= max(1, groups))
-    tiles_n = min(4 if block_m <= 16 else 2, tiles)
-    if cuda_group_size(problem.quant.weight) == 16:
-        tiles_n = min(tiles_n, 2)
-    stages = min(4, max(1, -(-groups // warps) * tiles_n))
-    best = SkinnyConfig(block_m, tiles_n, warps, 1, stages, 1, 1, 2, 1, 0, 0)
-    small = replace(best, num_stages=0, stage_tiles=1, blocks_per_sm=1)
-    choices: list[KernelConfig] = [best, replace(best, blocks_per_sm=1, num_stages=2)]
-    choices += [replace(small, warps=min(w, warps)) for w in (8, 4, 2, 1)]
+    most = max(w for w in (1, 2, 4, 8) if w <= max(1, groups))
+    if rows == 1:  # few blocks: whatever is to be read should be on its way at once
+        first = SkinnyConfig(1, min(2, tiles), most, 1, 0, 1, 1 + (groups > most), 1, 1, 0, 0)
+    elif block_m == 8:
+        warps, tiles_n = min(4, most), min(8 if groups <= 16 else 4, tiles)
+        ahead = 1 + (groups > warps)
+        stage_tiles = 2 if tiles_n % 2 == 0 and problem.quant.weight.dtype.bits <= 4 else 1
+        first = SkinnyConfig(8, tiles_n, warps, 1, 3, stage_tiles, ahead, 3, 1, 0, 0)
+    else:
+        first = SkinnyConfig(block_m, min(2, -(-tiles // 4)), 4, 1, 4, 1, 2, 3, 1, 1, 0)
+    plain = SkinnyConfig(block_m, min(4, tiles), most, 1, 3, 1, 1, 1, 1, 0, 0)
+    small = replace(plain, tiles_n=min(2, tiles), num_stages=0)
+    choices: list[KernelConfig] = [first, replace(first, blocks_per_sm=1), plain]
+    choices += [replace(small, warps=min(warps, most)) for warps in (8, 4, 2, 1)]
     return [*choices, replace(small, warps=1, tiles_n=16 if problem.n > 1 << 16 else 1)]

@@ -136,12 +136,17 @@ def test_rows_of_sorting_are_a_stable_order():
     for experts, m, top_k in ((5, 1, 1), (256, 300, 8), (512, 4096, 8), (900, 77, 3)):
         ids = torch.randint(-1, experts + 1, (m, top_k), device="cuda")
         rows = Rows.indexed(ids)
-        order, tiles, most = tiles_of(rows, experts, 16)
+        places, tiles, most = tiles_of(rows, experts, 16)
+        order = rows.made["order"]
         flat = torch.where((ids < 0) | (ids >= experts), experts, ids).flatten()
         assert torch.equal(order.long(), flat.sort(stable=True).indices)
         listed = tiles[tiles[:, 2] > 0]
         assert int(listed[:, 2].sum()) == m * top_k
         assert len(tiles) == most
+        assert bool((tiles[:, 3] == len(listed)).all())
+        assert places is not None
+        whole = torch.arange(16, device="cuda") < tiles[: len(listed), 2:3]
+        assert torch.equal(places[: len(listed)][whole], order)
         for expert, first, count, _ in listed[:: max(1, len(listed) // 50)].tolist():
             own = flat[order[first : first + count].long()]
             assert bool((own == (experts if expert < 0 else expert)).all())

@@ -4,6 +4,8 @@ for the experts of a mixture enqueues. Dense calls are load.py; the CPU's is jit
 from __future__ import annotations
 
 import ctypes
+import weakref
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -13,15 +15,17 @@ from humming.jit.cache import CompiledKernel, compiled_source, read_library
 from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction
 from humming.jit.cuda.experts_source import experts_source
 from humming.jit.cuda.kernel import ALIGNMENT, CudaKernel, config_of
+from humming.jit.cuda.tensor_map import INT32, NO_SWIZZLE, TensorMap, tensor_map
 from humming.jit.experts_load import ExpertsOperand, RowsOperand
 from humming.jit.identity import serving_device_of
 from humming.jit.nvrtc import nvrtc_arch
-from humming.spec.config import MmaConfig, SkinnyConfig
-from humming.spec.legality import skinny_block_rows
+from humming.spec.config import MmaConfig, SkinnyConfig, WgmmaConfig
+from humming.spec.legality import skinny_block_rows, wgmma_block_rows, wgmma_threads
 
 _FLOAT = ctypes.c_float
 _ROOM_BYTES = 48 << 10  # of shared memory, which every GPU has; of kernels of one block
 _THREADS = 256
+_STAGE_K = 64  # columns of a stage of wgmma
 _DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
@@ -147,9 +151,62 @@ class GroupedMmaKernel(GroupedKernel):
         )
 
 
+class GroupedWgmmaKernel(GroupedKernel):
+    """The family wgmma: many rows an expert, on compute capability 9.0; codes of all experts are
+    rows of one tensor map."""
+
+    name = "humming_wgmma"
+    _TYPES = (None, *(POINTER,) * 8, *(INT,) * 3, *(LONG,) * 4)
+
+    def __init__(self, compiled: CompiledKernel) -> None:
+        super().__init__(compiled)
+        self._maps: dict[int, tuple[weakref.ref[torch.Tensor], int, TensorMap]] = {}
+
+    def _launch(
+        self,
+        function: DeviceFunction,
+        most: int,
+        packed: ExpertsOperand,
+        weights: tuple[int, ...],
+        places: tuple[int, ...],
+        sizes: tuple[int, ...],
+        strides: tuple[int, ...],
+    ) -> None:
+        config: WgmmaConfig = config_of(self.compiled, WgmmaConfig)
+        tiles = most * -(-packed.n // wgmma_block_rows(config))
+        x, _, *factors = weights
+        function.launch(
+            (1, min(tiles, _sm_count(function.index) * config.blocks_per_sm)),
+            wgmma_threads(config),
+            (self._map(packed.codes, config), x, *factors, *places, *sizes, *strides),
+            self._TYPES,
+            dependent=bool(config.dependent_launch),
+        )
+
+    def _map(self, codes: torch.Tensor, config: WgmmaConfig) -> TensorMap:
+        """Row tiles of all experts by words, encoded once for a weight."""
+        address, found = codes.data_ptr(), self._maps.get(id(codes))
+        if found is not None and found[0]() is codes and found[1] == address:
+            return found[2]
+        row_tiles = codes.shape[0] * codes.shape[1]
+        words = codes.numel() // row_tiles
+        bits = int(self.compiled.source.static["code_bits"])
+        box = (wgmma_block_rows(config) // 16, 16 * _STAGE_K * bits // 32)
+        made = tensor_map(address, INT32, (row_tiles, words), words * 4, box, NO_SWIZZLE)
+        key, maps = id(codes), self._maps
+        maps[key] = (weakref.ref(codes, lambda _: maps.pop(key, None)), address, made)
+        return made
+
+
+@lru_cache(maxsize=64)
+def _sm_count(index: int) -> int:
+    return int(torch.cuda.get_device_properties(index).multi_processor_count)
+
+
 GROUPED: dict[str, type[GroupedKernel]] = {
     SkinnyConfig.family: GroupedSkinnyKernel,
     MmaConfig.family: GroupedMmaKernel,
+    WgmmaConfig.family: GroupedWgmmaKernel,
 }
 
 
@@ -162,17 +219,15 @@ def most_tiles(rows: int, experts: int, block_m: int) -> int:
 def tiles_of(
     rows: RowsOperand, experts: int, block_m: int
 ) -> tuple[torch.Tensor | None, torch.Tensor, int]:
-    """Sorted rows (None: they are as they come), their tiles, and how many these are at most.
+    """Places of the rows of each tile (None: they are as they come), the tiles, and how many these
+    are at most.
 
     Made once for `rows` and kept with them, so that both projections of a layer share them.
     """
-    most = most_tiles(rows.count, experts, block_m)
     made: dict[Any, torch.Tensor] = rows.made
-    tiles = made.get(block_m)
-    if tiles is None:
+    if block_m not in made:
         sort_rows(rows, experts, (block_m,))
-        tiles = made[block_m]
-    return made.get("order"), tiles, most
+    return made.get(("rows", block_m)), made[block_m], most_tiles(rows.count, experts, block_m)
 
 
 def sort_rows(rows: RowsOperand, experts: int, block_ms: tuple[int, ...]) -> None:
@@ -187,18 +242,26 @@ def sort_rows(rows: RowsOperand, experts: int, block_ms: tuple[int, ...]) -> Non
         _list_tiles(rows, experts, block_m)
 
 
+def _room_for_tiles(rows: RowsOperand, experts: int, block_m: int) -> int:
+    """Makes room for the tiles of a block size; how many there are at most."""
+    made: dict[Any, torch.Tensor] = rows.made
+    most = most_tiles(rows.count, experts, block_m)
+    made[block_m] = rows.groups.new_empty((most, 4))
+    if rows.grouping == "indexed":
+        made["rows", block_m] = rows.groups.new_empty((most, block_m))
+    return most
+
+
 def _sort(rows: RowsOperand, experts: int, block_ms: list[int]) -> None:
     made: dict[Any, torch.Tensor] = rows.made
     new = rows.groups.new_empty
     made["order"], made["offsets"] = new(rows.count), new(experts + 2)
-    most = [most_tiles(rows.count, experts, block_m) for block_m in block_ms]
-    for block_m, count in zip(block_ms, most, strict=True):
-        made[block_m] = new((count, 4))
-    second = len(block_ms) > 1
+    most = [_room_for_tiles(rows, experts, block_m) for block_m in block_ms]
     warps = (_ROOM_BYTES // 4 - 2 * experts - 8) // (experts + 1)
     if warps < 1:
         raise LayoutError(f"`experts <= 4000` must hold on a GPU, but got {experts}")
-    warps = min(warps, 32, -(-rows.count // 32))
+    warps = max(1, min(warps, 32, -(-rows.count // 32)))
+    first, second = block_ms[0], block_ms[1] if len(block_ms) > 1 else None
     around(rows.groups.device, "sort").launch(
         (1, 1),
         warps * 32,
@@ -206,31 +269,34 @@ def _sort(rows: RowsOperand, experts: int, block_ms: list[int]) -> None:
             rows.groups.data_ptr(),
             made["order"].data_ptr(),
             made["offsets"].data_ptr(),
-            made[block_ms[0]].data_ptr(),
-            made[block_ms[1]].data_ptr() if second else 0,
-            block_ms[0],
-            block_ms[1] if second else 1,
+            made[first].data_ptr(),
+            _address(made.get(second)),
+            made["rows", first].data_ptr(),
+            _address(made.get(("rows", second))),
+            first,
+            second or 1,
             most[0],
-            most[1] if second else 0,
+            most[-1],
             rows.count,
             experts,
             rows.first_expert,
         ),
-        (POINTER,) * 5 + (INT,) * 7,
+        (POINTER,) * 7 + (INT,) * 7,
     )
 
 
 def _list_tiles(rows: RowsOperand, experts: int, block_m: int) -> None:
     made: dict[Any, torch.Tensor] = rows.made
-    most = most_tiles(rows.count, experts, block_m)
-    made[block_m] = rows.groups.new_empty((most, 4))
+    most = _room_for_tiles(rows, experts, block_m)
     indexed = rows.grouping == "indexed"
     around(rows.groups.device, "tiles").launch(
         (1, 1),
         min(1024, max(32, -(-most // 32) * 32)),
         (
             (made["offsets"] if indexed else rows.groups).data_ptr(),
+            _address(made.get("order")),
             made[block_m].data_ptr(),
+            _address(made.get(("rows", block_m))),
             block_m,
             most,
             experts,
@@ -239,7 +305,7 @@ def _list_tiles(rows: RowsOperand, experts: int, block_m: int) -> None:
             int(indexed),
             int(rows.grouping == "masked"),
         ),
-        (POINTER,) * 2 + (INT,) * 7,
+        (POINTER,) * 4 + (INT,) * 7,
     )
 
 

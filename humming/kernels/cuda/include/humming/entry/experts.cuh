@@ -20,14 +20,15 @@ __device__ __forceinline__ void follow() {
 
 extern "C" __global__ void __launch_bounds__(1024)
     humming_experts_sort(const int* ids, int* order, int* offsets, void* tiles_a, void* tiles_b,
-                         int block_m_a, int block_m_b, int most_a, int most_b, int rows,
-                         int experts, int first) {
+                         int* rows_a, int* rows_b, int block_m_a, int block_m_b, int most_a,
+                         int most_b, int rows, int experts, int first) {
   extern __shared__ int shared_words[];
   humming::follow();
   const humming::ExpertSort call = {ids,
                                     order,
                                     offsets,
                                     {static_cast<int4*>(tiles_a), static_cast<int4*>(tiles_b)},
+                                    {rows_a, rows_b},
                                     {block_m_a, block_m_b},
                                     {most_a, most_b},
                                     rows,
@@ -37,12 +38,15 @@ extern "C" __global__ void __launch_bounds__(1024)
 }
 
 extern "C" __global__ void __launch_bounds__(1024)
-    humming_experts_tiles(const int* groups, void* tiles, int block_m, int most, int experts,
-                          int rows, int capacity, int sorted, int masked) {
+    humming_experts_tiles(const int* groups, const int* order, void* tiles, int* rows_of_tiles,
+                          int block_m, int most, int experts, int rows, int capacity, int sorted,
+                          int masked) {
   extern __shared__ int shared_words[];
   humming::follow();
-  const humming::ExpertTiles call = {
-      groups, static_cast<int4*>(tiles), block_m, most, experts, rows, capacity, sorted, masked};
+  const humming::ExpertTiles call = {groups,        order,   static_cast<int4*>(tiles),
+                                     rows_of_tiles, block_m, most,
+                                     experts,       rows,    capacity,
+                                     sorted,        masked};
   humming::block_list_experts(shared_words, call);
 }
 

@@ -18,13 +18,14 @@ __device__ __forceinline__ void block_mma_experts(u32 shared, MmaCall call,
   }
   MmaShare share = mma_share<Config>(call);
   const ExpertTile tile = expert_tile(experts, share.x_row / Config::block_m);
+  expect_rows<Config>(experts, share.x_row / Config::block_m);
   if (tile.count == 0) return;
   if (tile.expert < 0) {
-    call.rows = experts.rows;
+    call.rows = rows_of_tile<Config>(experts, tile);
     block_zero_rows(call, tile, share.row_tile * 16, Config::block_n, MmaPlan<Config>::threads);
     return;
   }
-  take_expert(call, experts, tile);
+  take_expert<Config>(call, experts, tile);
   share.x_row = tile.first;
   block_mma_tile<Config>(shared, call, share);
 }

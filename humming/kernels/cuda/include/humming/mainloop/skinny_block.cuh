@@ -19,18 +19,25 @@ __device__ __forceinline__ void block_skinny(u32 shared, const SkinnyCall& call)
   if constexpr (Config::split_k > 1) ptx::cluster_arrive_relaxed();
 
   Weights<Config> weights(call.codes, share, shared, warp, lane);
+  if constexpr (Config::grouped) {  // where x lies is still on its way
+#if __CUDA_ARCH__ >= 900
+    ptx::fence_barrier_init();
+#endif
+    __syncwarp();
+    weights.start();
+  }
   Operands<Config> operands(call, rows, share, shared, warp, lane);
 #if __CUDA_ARCH__ >= 900
   ptx::fence_barrier_init();
 #endif
   __syncwarp();
-  if constexpr (Config::dependent_launch == 0) {
+  if constexpr (Config::dependent_launch == 0 || Config::grouped) {
 #pragma unroll
     for (int u = 0; u < Config::x_stages; ++u) {
       operands.issue_scales(u);
       operands.issue_x(u);
     }
-    weights.start();
+    if constexpr (!Config::grouped) weights.start();
   } else {
 #pragma unroll
     for (int u = 0; u < Config::x_stages; ++u) operands.issue_scales(u);

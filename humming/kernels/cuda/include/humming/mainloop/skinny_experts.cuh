@@ -17,14 +17,15 @@ __device__ __forceinline__ void block_skinny_experts(u32 shared, SkinnyCall call
     ptx::grid_dependency_release();
   }
   const ExpertTile tile = expert_tile(experts, skinny_tile());
+  expect_rows<Config>(experts, skinny_tile());
   if (tile.count == 0) return;
   if (tile.expert < 0) {
-    call.rows = experts.rows;
+    call.rows = rows_of_tile<Config>(experts, tile);
     block_zero_rows(call, tile, block_first_row<Config>(),
                     Config::template Plan<Config>::block_rows, Config::warps * 32);
     return;
   }
-  take_expert(call, experts, tile);
+  take_expert<Config>(call, experts, tile);
   if (call.permutation != nullptr) call.permutation += static_cast<i64>(tile.expert) * call.k;
   block_skinny<Config>(shared, call);
 }

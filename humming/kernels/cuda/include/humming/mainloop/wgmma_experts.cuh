@@ -39,11 +39,11 @@ __device__ __forceinline__ void group_fill(const TensorMap* codes_map, const voi
   ExpertTile tile;
   const int row_tiles = (call.n + 15) / 16;
   const u32 target = thread / 8 * 128 + (thread % 8 ^ thread / 8 % 8) * 16;
-  call.rows = experts.rows;
   call.shared = experts.shared;
 #pragma unroll 1
   while (walk.next(work, tile)) {
     if (tile.expert < 0) continue;
+    call.rows = rows_of_tile<Config>(experts, tile);
     call.first_row = tile.first;
     call.m = tile.first + tile.count;
     const GatheredRows<Config> rows(call, x_row_stride, thread);
@@ -88,7 +88,7 @@ __device__ __forceinline__ void group_drain_experts(const WgmmaCall& all,
   while (walk.next(work, tile)) {
     if (tile.expert < 0) {
       WgmmaCall call = all;
-      call.rows = experts.rows;
+      call.rows = rows_of_tile<Config>(experts, tile);
       if (group == 0)
         block_zero_rows(call, tile, work.tile_n * Plan::block_rows, Plan::block_rows, 128);
       continue;
@@ -96,12 +96,12 @@ __device__ __forceinline__ void group_drain_experts(const WgmmaCall& all,
     WgmmaSums<Config> sums;
     {
       WgmmaCall call = all;
-      take_rows(call, experts, tile);
+      take_rows<Config>(call, experts, tile);
       WgmmaScales<Config> scales(call, work, group, warp, lane);
       group_multiply<Config>(group, sums, drain, scales, work.units, -1);
     }
     WgmmaCall call = all;
-    take_rows(call, experts, tile);
+    take_rows<Config>(call, experts, tile);
     group_store<Config>(sums, 0xFFFFFFFFu, call, work, shared, group, warp, lane);
   }
 }

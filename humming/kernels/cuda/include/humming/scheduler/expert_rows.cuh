@@ -40,7 +40,7 @@ struct ExpertBuckets {
 template <class Begin, class Count>
 __device__ __forceinline__ void block_list_tiles(const ExpertBuckets& buckets, Begin begin,
                                                  Count count, int none, int block_m, int4* tiles,
-                                                 int most) {
+                                                 int most, const int* order, int* places) {
   __syncthreads();
   for (int b = threadIdx.x; b < buckets.buckets; b += blockDim.x)
     buckets.tiles[b] = (count(b) + block_m - 1) / block_m;
@@ -66,6 +66,13 @@ __device__ __forceinline__ void block_list_tiles(const ExpertBuckets& buckets, B
     }
     tiles[t] = tile;
   }
+  if (places == nullptr) return;
+  __syncthreads();  // tiles are read back by other threads
+  for (i64 i = threadIdx.x; i < static_cast<i64>(all) * block_m; i += blockDim.x) {
+    const int4 tile = tiles[i / block_m];
+    const int own = static_cast<int>(i % block_m);
+    places[i] = own < tile.z ? order[tile.y + own] : 0;
+  }
 }
 
 struct ExpertSort {
@@ -73,6 +80,7 @@ struct ExpertSort {
   int* order;      // [rows]: rows by experts, those of other ranks last
   int* offsets;    // [experts + 2]
   int4* tiles[2];  // of two block sizes, or null
+  int* places[2];  // [most][block_m] each: the rows of tiles, a place each
   int block_m[2], most[2];
   int rows, experts, first;
 };
@@ -127,12 +135,14 @@ __device__ __forceinline__ void block_sort_experts(int* shared, const ExpertSort
       block_list_tiles(
           buckets, [&](int b) { return buckets.prefix[b]; },
           [&](int b) { return buckets.prefix[b + 1] - buckets.prefix[b]; }, call.experts,
-          call.block_m[i], call.tiles[i], call.most[i]);
+          call.block_m[i], call.tiles[i], call.most[i], call.order, call.places[i]);
 }
 
 struct ExpertTiles {
   const int* groups;  // offsets of sorted rows, or counts of masked ones
+  const int* order;   // sorted rows, or null
   int4* tiles;
+  int* places;  // as ExpertSort's, or null
   int block_m, most, experts, rows, capacity;
   int sorted;  // groups are [experts + 2] offsets, and the last bucket is of other ranks
   int masked;
@@ -149,7 +159,7 @@ __device__ __forceinline__ void block_list_experts(int* shared, const ExpertTile
     return max(0, min(call.groups[b + 1], call.rows) - max(0, call.groups[b]));
   };
   block_list_tiles(buckets, begin, count, call.sorted ? call.experts : -1, call.block_m, call.tiles,
-                   call.most);
+                   call.most, call.order, call.places);
 }
 
 // Of a grid whose threads have a run of eight neighbours each.
