@@ -4,6 +4,9 @@ linear and humming-kernels.
 The layers are tuned first, by our own tuner from an empty database, never by hand; then they are
 called as a user calls them. The sides alternate in rounds on one GPU, each as a CUDA graph that
 walks over cold weights. `--check FILE` measures rows of a result anew.
+
+Where a format quantizes activations, x is quantized before all timed calls, ours too, and what the
+served layer takes stands beside, as `served_us`; torch's row-wise fp8 product is a further side.
 """
 
 from __future__ import annotations
@@ -14,13 +17,14 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.gemm_codes import BY_TORCH, alone, multiplies_codes, scaled_mm
 from benchmarks.gemm_formats import compared
 from benchmarks.gemm_models import M_VALUES, SHAPES, TunedShapes, compile_ahead, tune_shapes
 from benchmarks.gemm_peer import PeerProcess, Warming
@@ -33,7 +37,7 @@ from humming.jit.detect import find_device
 from humming.jit.identity import here
 from humming.spec.config import config_from_dict, config_to_dict
 from humming.spec.device import Device
-from humming.spec.layouts import CUDA_LAYOUT, layout_for
+from humming.spec.layouts import layout_for
 from humming.spec.problem import Problem
 from tuner.budget import parse_duration
 from tuner.promote import paired_ratio
@@ -43,7 +47,6 @@ _FORMAT = "int4g128"
 _WARMING_SECONDS = 45.0
 """How long the peer's compilers are waited for after ours; the rest is compiled when it is met."""
 
-SIDES = ("us", "torch_bf16_us", "humming_kernels_us")
 TOLERANCE = 0.1
 """A row is reproduced where our time, in torch's of the same rounds, differs by no more."""
 
@@ -133,7 +136,7 @@ def measured(
             if theirs is not None:
                 theirs.open(n, k, format)
             for m in m_values:
-                row = _row(sides, rows_of_x(m, k, m), table, theirs)
+                row = _row(sides, rows_of_x(m, k, m), table, device, theirs)
                 point = {"format": format, "n": n, "k": k, "m": m}
                 yield {**point, **row, "read_limit_us": limit}
             del sides
@@ -144,28 +147,37 @@ def measured(
 
 
 def _row(
-    sides: Sides, x: torch.Tensor, table: TunedTable, theirs: PeerProcess | None
+    sides: Sides,
+    x: torch.Tensor,
+    table: TunedTable,
+    device: Device,
+    theirs: PeerProcess | None,
 ) -> dict[str, Any]:
+    format = sides.quantized.format
     with torch.inference_mode():
-        samples = [sides.ours(x, table), sides.theirs(x)]
+        served = sides.ours(x, table)
+        samples = {"us": served, "torch_bf16_us": sides.theirs(x)}
         if theirs is not None:
             theirs.prepare(len(x))
-            samples.append(theirs.sample)
+            samples["humming_kernels_us"] = theirs.sample
+        if multiplies_codes(format, device):
+            samples |= {"us": alone(sides, x, table, device), "served_us": served}
+        if format in BY_TORCH:
+            samples["scaled_mm_us"] = scaled_mm(sides, x, device)
         ours, torchs = sides.errors(x)
         return {**_rounds(samples), "rel_error": ours, "torch_rel_error": torchs}
 
 
-def _rounds(samples: Sequence[Callable[[int], float]]) -> dict[str, Any]:
-    """Median times of the sides, which take turns, and how often ours fits into each peer's."""
-    taken: list[list[float]] = [[] for _ in samples]
+def _rounds(samples: Mapping[str, Callable[[int], float]]) -> dict[str, Any]:
+    """Median times of the sides, which take turns, and how often ours, the first, fits into each
+    other's."""
+    taken: dict[str, list[float]] = {name: [] for name in samples}
     for _ in range(ROUNDS):
-        for side, sample in enumerate(samples):
-            taken[side].append(sample(REPLAYS))
-    found: dict[str, Any] = {
-        name: statistics.median(times) for name, times in zip(SIDES, taken, strict=False)
-    }
-    for name, times in list(zip(SIDES, taken, strict=False))[1:]:
-        ratio = paired_ratio(times, taken[0])
+        for name, sample in samples.items():
+            taken[name].append(sample(REPLAYS))
+    found: dict[str, Any] = {name: statistics.median(times) for name, times in taken.items()}
+    for name, times in list(taken.items())[1:]:
+        ratio = paired_ratio(times, taken["us"])
         found[name.replace("_us", "_ratio")] = [ratio.ratio, ratio.low, ratio.high]
     return found
 
@@ -219,7 +231,7 @@ def _table_of(rows: Sequence[dict[str, Any]], device: Device) -> TunedTable:
     """A table by which each row's config serves its own m alone."""
     entries = []
     for weight in sorted({_weight(row) for row in rows}):
-        problem = Problem(*weight, 0, layout=CUDA_LAYOUT)
+        problem = Problem(*weight, 0, layout=layout_for(device, weight[0]))
         of_shape = sorted((r for r in rows if _weight(r) == weight), key=lambda r: r["m"])
         intervals = tuple(
             Interval(

@@ -12,11 +12,13 @@ from humming.spec.naming import did_you_mean
 
 @dataclass(frozen=True)
 class ComparedFormat:
-    """`weights`: as compressed-tensors has them in a config.json; `peer`: as humming-kernels' layer
-    takes them."""
+    """`weights` and `inputs`, of activations that are quantized: as compressed-tensors has them in
+    a config.json; `peer` and `peer_inputs`: as humming-kernels' layer takes them."""
 
     weights: dict[str, Any]
     peer: dict[str, Any]
+    inputs: dict[str, Any] | None = None
+    peer_inputs: dict[str, Any] | None = None
 
 
 def _integer(bits: int, zero_point: bool = False) -> ComparedFormat:
@@ -33,15 +35,43 @@ def _float(bits: int, strategy: str, group_size: int | None, **peer: Any) -> Com
     return ComparedFormat(weights, {"dtype": dtype, "group_size": group_size or 0, **peer})
 
 
+def _quantized(of: ComparedFormat, kind: str, group_size: int | None = None) -> ComparedFormat:
+    """The same weights with activations of 8 bits, a scale a token or a token and group."""
+    inputs: dict[str, Any] = {"num_bits": 8, "type": kind, "dynamic": True, "symmetric": True}
+    scope: dict[str, Any] = {"strategy": "token"}
+    peer: dict[str, Any] = {"dtype": "int8" if kind == "int" else "float8e4m3"}
+    if group_size:
+        scope = {"strategy": "group", "group_size": group_size}
+        peer["group_size"] = group_size
+    return ComparedFormat(of.weights, of.peer, {**inputs, **scope}, peer)
+
+
+def _integer_rows(bits: int) -> ComparedFormat:
+    weights = {"num_bits": bits, "type": "int", "symmetric": True, "strategy": "channel"}
+    return ComparedFormat(weights, {"dtype": f"int{bits}", "group_size": 0})
+
+
+_BLOCKS = ComparedFormat(
+    {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]},
+    {"dtype": "float8e4m3", "group_size": 128, "group_size_n": 128},
+)
+_FP8_ROWS = _float(8, "channel", None)
+_MXFP4 = _float(4, "group", 32, scale_dtype="float8e8m0")
+
 COMPARED: dict[str, ComparedFormat] = {
     "int4g128": _integer(4),
     "int2g128": _integer(2),
     "int3g128": _integer(3),
     "int8g128": _integer(8),
     "uint4g128z": _integer(4, zero_point=True),
-    "fp8e4m3": _float(8, "channel", None),
-    "mxfp4": _float(4, "group", 32, scale_dtype="float8e8m0"),
+    "fp8e4m3": _FP8_ROWS,
+    "mxfp4": _MXFP4,
     "nvfp4": _float(4, "tensor_group", 16, scale_dtype="float8e4m3", scale_2_type="tensor"),
+    "fp8e4m3-fp8e4m3": _quantized(_FP8_ROWS, "float"),
+    "int8-int8": _quantized(_integer_rows(8), "int"),
+    "int4-fp8e4m3": _quantized(_integer_rows(4), "float"),
+    "mxfp4-fp8e4m3": _quantized(_MXFP4, "float"),
+    "fp8e4m3b128-fp8e4m3g128": _quantized(_BLOCKS, "float", 128),
 }
 
 

@@ -177,6 +177,8 @@ def _llama(
         "format": "pack-quantized",
         "weights": {**compared(format).weights, "dynamic": False},
     }
+    if compared(format).inputs is not None:
+        scheme["input_activations"] = compared(format).inputs
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",

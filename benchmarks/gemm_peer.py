@@ -36,7 +36,7 @@ class PeerProcess:
 
     def open(self, n: int, k: int, format: str) -> None:
         """Makes the layers of one shape and format."""
-        self._ask({"open": [n, k], "weight": compared(format).peer})
+        self._ask({"open": [n, k], **_layer(format)})
 
     def prepare(self, m: int) -> None:
         """Makes the graph of one m."""
@@ -49,7 +49,7 @@ class PeerProcess:
     def start_warming(self, points: Sequence[tuple[int, int, int]], format: str) -> None:
         """Asks for kernels of (n, k, m) to be compiled; `wait` says when they are."""
         warm = [list(point) for point in points]
-        self._send({"warm": warm, "weight": compared(format).peer})
+        self._send({"warm": warm, **_layer(format)})
 
     def wait(self, seconds: float) -> bool:
         """Whether an answer came in time."""
@@ -85,6 +85,10 @@ class PeerProcess:
         return HummingError(
             "the peer process has ended; run benchmarks/peer_server.py by hand to see why"
         )
+
+
+def _layer(format: str) -> dict[str, Any]:
+    return {"weight": compared(format).peer, "input": compared(format).peer_inputs}
 
 
 class Warming:

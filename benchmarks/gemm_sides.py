@@ -17,7 +17,9 @@ from humming.jit.cuda.driver import LONG, POINTER, DeviceFunction, device_index
 from humming.jit.cuda.source import read_probe_source
 from humming.jit.nvrtc import nvrtc_arch
 from humming.quantize import QuantizedTensor, quantize
+from humming.quantize.activations import requantized
 from humming.spec.device import Device
+from humming.spec.formats import QuantFormat
 from tuner.measure import rotation
 from tuner.measure_cuda import cuda_sample
 
@@ -69,12 +71,14 @@ class Sides:
 
     def errors(self, x: torch.Tensor) -> tuple[float, float]:
         """Relative Frobenius error of our output and of torch's, against float64 on the
-        dequantized weight."""
+        dequantized weight, and on x as it is quantized where the format does that."""
         rows = slice(0, _ROWS_CHECKED)
         whole = self.quantized.dequantize().to(x.device)
-        exact = x[rows].double() @ whole.double().T
-        theirs = torch.nn.functional.linear(x, self.dense[0])
-        return _error(self.layers[0](x)[rows], exact), _error(theirs[rows], exact)
+        activation = QuantFormat.parse(self.quantized.format).activation
+        multiplied = requantized(x[rows], activation)
+        exact = multiplied @ whole.double().T
+        theirs = torch.nn.functional.linear(multiplied.to(x.dtype), self.dense[0])
+        return _error(self.layers[0](x)[rows], exact), _error(theirs, exact)
 
 
 def make_sides(format: str, n: int, k: int, cache_bytes: int, seed: int) -> Sides:

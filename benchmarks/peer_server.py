@@ -3,8 +3,9 @@ requests as JSON lines and answers each with one. Nothing of ours may be importe
 
     PYTHONPATH=<folder of humming-kernels> python benchmarks/peer_server.py
 
-{"open": [n, k], "weight": {..}} makes layers, {"m": m} a graph, {"sample": replays} a time, and
-{"warm": [[n, k, m], ..], "weight": {..}} compiles what later calls will need.
+{"open": [n, k], "weight": {..}, "input": {..}} makes layers, {"m": m} a graph, {"sample": replays}
+a time, and {"warm": [[n, k, m], ..], "weight": {..}, "input": {..}} compiles what later calls will
+need. Where the input is quantized, null elsewhere, that is no part of the times.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ COLD_BYTES, NODES = 256 * 2**20, 64
 class Peer:
     """The layers of one shape, and the graph of one m. It is tuned by its own heuristics."""
 
-    def __init__(self, n: int, k: int, weight: dict[str, Any]) -> None:
+    def __init__(
+        self, n: int, k: int, weight: dict[str, Any], inputs: dict[str, Any] | None
+    ) -> None:
         layer: Any = (
             importlib.import_module("humming.layer")
             .HummingLayer(
                 shape_n=n,
                 shape_k=k,
                 weight_config=weight,
-                input_config=None,
+                input_config=inputs,
                 torch_dtype=torch.bfloat16,
             )
             .cuda()
@@ -44,29 +47,38 @@ class Peer:
         size = sum(parameter.nbytes for parameter in layer.parameters())
         sets = max(4, min(64, -(-COLD_BYTES // size)))
         self._layers = [layer, *(copy.deepcopy(layer) for _ in range(sets - 1))]
-        self._k = k
+        self._k, self._quantized = k, inputs is not None
         self._graph: Any = None
 
     def call(self, m: int) -> None:
         """One call, which compiles what it needs."""
-        x = torch.randn(m, self._k, dtype=torch.bfloat16, device="cuda")
-        self._layers[0](x, tuning_config=self._table)
+        x, scale = self._rows(m)
+        self._layers[0](x, input_scale=scale, tuning_config=self._table)
         torch.cuda.synchronize()
+
+    def _rows(self, m: int) -> tuple[torch.Tensor, Any]:
+        """Rows of x as its layers take them, and their scales."""
+        x = torch.randn(m, self._k, dtype=torch.bfloat16, device="cuda")
+        if not self._quantized:
+            return x, None
+        make = importlib.import_module("humming.forward").may_process_input
+        made, of_groups, of_rows = make(self._layers[0].humming_config, x)
+        return made, of_rows if of_groups is None else of_groups
 
     def prepare(self, m: int) -> None:
         """A graph of at least NODES calls that walks over the layers."""
-        x = torch.randn(m, self._k, dtype=torch.bfloat16, device="cuda")
+        x, scale = self._rows(m)
         calls = self._layers * -(-NODES // len(self._layers))
         self._graph, self._calls = None, len(calls)
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         with torch.cuda.stream(side):
             for layer in calls:
-                layer(x, tuning_config=self._table)
+                layer(x, input_scale=scale, tuning_config=self._table)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for layer in calls:
-                layer(x, tuning_config=self._table)
+                layer(x, input_scale=scale, tuning_config=self._table)
         graph.replay()
         torch.cuda.synchronize()
         self._graph = graph
@@ -94,12 +106,13 @@ def main() -> None:
         if "warm" in request:
             for n, k, m in request["warm"]:
                 if peer is None:  # all are of one shape
-                    peer = Peer(n, k, request["weight"])
+                    peer = Peer(n, k, request["weight"], request["input"])
                 peer.call(m)
         elif "open" in request:
             peer = None
             torch.cuda.empty_cache()
-            peer = Peer(*request["open"], request["weight"])
+            n, k = request["open"]
+            peer = Peer(n, k, request["weight"], request["input"])
         elif peer is not None and "m" in request:
             peer.prepare(request["m"])
         elif peer is not None:
