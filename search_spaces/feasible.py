@@ -18,7 +18,10 @@ from search_spaces.document import Problem as Mistake
 from search_spaces.expression import Value
 from search_spaces.model import SearchSpace
 
-FORMATS = ("int4g128", "int8", "uint4g128z", "fp8e4m3", "mxfp4", "nvfp4", "int4-int8", "int8-int8")
+FORMATS = (
+    *("int4g128", "int8", "uint4g128z", "fp8e4m3", "mxfp4", "nvfp4"),
+    *("int4-int8", "int8-int8", "int4-int4", "fp8e4m3-fp8e4m3"),
+)
 """Formats that stand for all others where a space names them by a pattern."""
 
 _DTYPES = ("bf16", "fp16", "fp32")

@@ -6,7 +6,7 @@ A new family adds one dataclass here and one line to FAMILIES; a new knob adds o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Union
 
 from humming.errors import LegalityError
@@ -260,6 +260,7 @@ class MmaConfig:
     raster_group_m    tiles along m that follow each other before the next along n
     blocks_per_sm     blocks for which registers are to be found on one multiprocessor
     dependent_launch  1: the weights' stream starts before the kernel before has ended
+    narrow            1: products of 4-bit codes, where codes are multiplied and the GPU has such
     """
 
     family: ClassVar[str] = "mma"
@@ -276,6 +277,7 @@ class MmaConfig:
     raster_group_m: int
     blocks_per_sm: int
     dependent_launch: int
+    narrow: int = 0
 
     @property
     def warps(self) -> int:
@@ -292,6 +294,7 @@ class MmaConfig:
             ("g", self.raster_group_m, 8),
             ("b", self.blocks_per_sm, 1),
             ("pdl", self.dependent_launch, 1),
+            ("narrow", self.narrow, 0),
         ):
             text += f" {mark}{value}" if value != off else ""
         return text
@@ -347,7 +350,8 @@ def config_from_dict(values: dict[str, Any]) -> KernelConfig:
                 f"knob '{name}' of family '{family}' must be {types[name].__name__}, but got "
                 f"{value!r}"
             )
-    missing = sorted(types.keys() - values.keys())
+    settled = {f.name for f in fields(cls) if f.default is not MISSING}
+    missing = sorted(types.keys() - values.keys() - settled)
     if missing:
         raise LegalityError(f"family '{family}' needs the knobs {', '.join(missing)}")
     return cls(**values)

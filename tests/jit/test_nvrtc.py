@@ -93,7 +93,7 @@ def test_the_architecture_is_the_devices_and_the_specific_one_for_warpgroups():
 
 
 def test_what_cannot_be_rendered_is_refused():
-    with pytest.raises(FormatError, match=r"'skinny' renders .* a multiple of 8 .*got 'int4g20'"):
+    with pytest.raises(FormatError, match=r"'skinny' renders .* a multiple of 8.*got 'int4g20'"):
         render(SKINNY, replace(PROBLEM, format="int4g20"))
     with pytest.raises(FormatError, match="reads layout 'cuda_n16k64', but got 'cuda_n16k64_a8'"):
         render(SKINNY, replace(PROBLEM, format="int8-int8", layout="cuda_n16k64_a8"))

@@ -53,6 +53,7 @@ def test_templates_hold_constants_only():
         "dequantize.cu.j2",
         "experts.cu.j2",
         "mma.cu.j2",
+        "mma_bytes.cu.j2",
         "quantize_input.cu.j2",
         "read_probe.cu.j2",
         "skinny.cu.j2",

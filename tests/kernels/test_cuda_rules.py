@@ -81,7 +81,9 @@ def test_names_are_the_same_on_both_sides():
     asserted = [
         name for path in INCLUDE_DIR.rglob("*.cuh") for name in ASSERTED.findall(path.read_text())
     ]
+    asserted = [name for name in asserted if not name.startswith(("mma_bytes_", "mma_narrow_"))]
     static = {rule.name for rule in RULES if rule.family not in ("cpu", "wgmma8") and rule.static}
+    static = {name for name in static if not name.startswith(("mma_bytes_", "mma_narrow_"))}
     assert set(asserted) == static
     assert len(asserted) == len(static)
     assert set(BROKEN) == static

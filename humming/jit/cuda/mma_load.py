@@ -24,13 +24,15 @@ _STRIDE_END = 1 << 31  # elements between rows of x that the kernel can count
 class MmaKernel(CudaKernel):
     """A kernel of the family mma. Its workspace holds partial sums where k is split through it.
 
-    The weights that it multiplies are `(code - zero point) * scale` rounded once to x's dtype, but
+    Where codes are multiplied, x is quantized before, and scales multiply fp32 sums. Else the
+    weights that it multiplies are `(code - zero point) * scale` rounded once to x's dtype, but
     for scales of whole rows, which multiply the fp32 sums.
     """
 
     name = "humming_mma"
     takes_permutation = True
     _TYPES = (POINTER,) * 9 + (INT,) * 3 + (LONG,) * 2
+    _CODES_TYPES = (POINTER,) * 10 + (INT,) * 3 + (LONG,) * 3
     _ADD_TYPES = (POINTER,) * 4 + (INT,) * 2 + (LONG,)
 
     def __init__(self, compiled: CompiledKernel) -> None:
@@ -63,7 +65,7 @@ class MmaKernel(CudaKernel):
         out: torch.Tensor,
         workspace: torch.Tensor | None,
     ) -> None:
-        m, n, k, config = x.shape[0], packed.n, packed.k, self._config
+        m, n, k = x.shape[0], packed.n, packed.k
         if packed.permutation is not None:
             x = x.index_select(1, packed.permutation)
         rows = x.stride(0) if m > 1 else k
@@ -75,6 +77,39 @@ class MmaKernel(CudaKernel):
             bias = bias.to(torch.float32).contiguous()
         needed = self.scratch_bytes(m, n, k)
         sums = self._room(x, workspace, needed) if needed else None
+        self._launch(function, x, rows, None, packed, bias, out, sums)
+
+    def _enqueue_codes(
+        self,
+        function: DeviceFunction,
+        codes: torch.Tensor,
+        scales: torch.Tensor,
+        packed: PackedOperand,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        workspace: torch.Tensor | None,
+    ) -> None:
+        if bias is not None:
+            bias = bias.to(torch.float32).contiguous()
+        needed = self.scratch_bytes(codes.shape[0], packed.n, packed.k)
+        sums = self._room(codes, workspace, needed) if needed else None
+        self._launch(function, codes, codes.stride(0), scales, packed, bias, out, sums)
+
+    def _launch(
+        self,
+        function: DeviceFunction,
+        x: torch.Tensor,
+        rows: int,
+        x_scales: torch.Tensor | None,
+        packed: PackedOperand,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        sums: torch.Tensor | None,
+    ) -> None:
+        """Both kernels, on x whose rows are `rows` elements apart, codes if it has `x_scales`."""
+        m, n, k, config = x.shape[0], packed.n, packed.k, self._config
+        of_x = () if x_scales is None else (x_scales.data_ptr(),)
+        pitch = () if x_scales is None else (x_scales.stride(0),)
         places = (*map(_address, (packed.row_scales, bias, out, sums)),)
         out_rows = out.stride(0) if m > 1 else n
         blocks = -(-m // config.block_m) * -(-n // config.block_n)
@@ -88,6 +123,7 @@ class MmaKernel(CudaKernel):
             config.warps * 32,
             (
                 x.data_ptr(),
+                *of_x,
                 packed.codes.data_ptr(),
                 packed.scales.data_ptr(),
                 _address(packed.zero_points),
@@ -97,9 +133,10 @@ class MmaKernel(CudaKernel):
                 n,
                 k,
                 rows,
+                *pitch,
                 out_rows,
             ),
-            self._TYPES,
+            self._TYPES if x_scales is None else self._CODES_TYPES,
             cluster=config.split_k if config.cluster else 1,
             dependent=bool(config.dependent_launch) and launched_before(packed.codes),
         )
@@ -107,8 +144,8 @@ class MmaKernel(CudaKernel):
             self._adders[x.device.index].launch(
                 (-(-m * -(-n // _ADD_OUTPUTS) // _ADD_THREADS), 1),
                 _ADD_THREADS,
-                (*places, m, n, out_rows),
-                self._ADD_TYPES,
+                (*of_x, *places, m, n, out_rows),
+                self._ADD_TYPES if x_scales is None else (POINTER, *self._ADD_TYPES),
             )
 
 

@@ -48,7 +48,11 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
             f"family '{config.family}' renders {LAYOUTS[CUDA_LAYOUT].holds_what}, but got "
             f"'{problem.format}'"
         )
-    if problem.layout == CUDA_A8_LAYOUT and not isinstance(config, MmaConfig):
+    if problem.layout == CUDA_A8_LAYOUT:
+        if isinstance(config, MmaConfig):
+            from humming.jit.cuda.mma_source import render_mma_bytes  # it builds on this module
+
+            return render_mma_bytes(config, problem)
         raise FormatError(
             f"family '{config.family}' reads layout '{CUDA_LAYOUT}', but got '{problem.layout}'"
         )

@@ -124,10 +124,19 @@ _NARROW: tuple[tuple[str, _Holds, _Says, bool], ...] = (
 _WIDE: tuple[tuple[str, _Holds, _Says, bool], ...] = (
     (
         "format",
-        lambda p, d: p.quant.activation is None and LAYOUTS[CUDA_LAYOUT].holds(p.format),
+        lambda p, d: LAYOUTS[CUDA_LAYOUT].holds(p.format),
         lambda f, p, d: (
-            f"family '{f}' runs {LAYOUTS[CUDA_LAYOUT].holds_what} with bf16 or fp16 activations, "
-            f"but got format '{p.format}'; name the weight's part of it, without the activation's"
+            f"family '{f}' runs {LAYOUTS[CUDA_LAYOUT].holds_what}, but got format '{p.format}'; "
+            "use another group size"
+        ),
+        False,
+    ),
+    (
+        "input",
+        lambda p, d: p.quant.activation is None or (p.quant.activation.dynamic and p.op == "dense"),
+        lambda f, p, d: (
+            f"family '{f}' quantizes activations of op 'dense' as they come, but got op '{p.op}' "
+            f"and format '{p.format}'; name the weight's part of it, without the activation's"
         ),
         False,
     ),
@@ -136,17 +145,32 @@ _WIDE: tuple[tuple[str, _Holds, _Says, bool], ...] = (
 
 
 def problem_rules(
-    family: str, every_format: bool = False, experts: bool = False
+    family: str,
+    every_format: bool = False,
+    experts: bool = False,
+    layouts: tuple[str, ...] = (CUDA_LAYOUT,),
 ) -> tuple[Rule, ...]:
     """The rules of scope "problem" that CUDA families share, under `family`'s name;
     `every_format`: it runs every weight format of the layout, any k, and act-order; `experts`: it
-    runs mixtures of experts too."""
+    runs mixtures of experts too; `layouts`: those that it reads."""
 
     def rule(name: str, holds: _Holds, says: _Says, static: bool) -> Rule:
         sentence = partial(says, family)
         return problem_rule(family, f"{family}_{name}", holds, sentence, static)
 
-    shared = (one for one in _SHARED if not (experts and one[0] == "op"))
+    def reads(problem: Problem, device: Device) -> bool:  # noqa: ARG001
+        return problem.layout in layouts
+
+    def says_layout(family: str, problem: Problem, device: Device) -> str:  # noqa: ARG001
+        return (
+            f"family '{family}' reads layout '{layouts[0]}', but got '{problem.layout}'; repack "
+            "the layer"
+        )
+
+    layout = ("layout", reads, says_layout, False)
+    shared = (
+        layout if one[0] == "layout" else one for one in _SHARED if not (experts and one[0] == "op")
+    )
     return tuple(rule(*one) for one in (*shared, *(_WIDE if every_format else _NARROW)))
 
 

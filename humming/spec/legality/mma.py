@@ -1,11 +1,18 @@
-"""What the mma family (many rows of x, weights scaled in registers) can run on a device."""
+"""What the mma family (many rows of x, weights scaled in registers) can run on a device. What it
+asks besides where it multiplies codes is mma_bytes.py."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from humming.spec.config import MmaConfig
-from humming.spec.layouts import cuda_group_size, cuda_scale_dtype
+from humming.spec.layouts import (
+    CUDA_A8_LAYOUT,
+    CUDA_LAYOUT,
+    cuda_group_size,
+    cuda_scale_dtype,
+)
+from humming.spec.legality import mma_bytes
 from humming.spec.legality.cuda import blocks_fit, capability, problem_rules, smem_per_block
 from humming.spec.legality.rule import Rule, config_rule, problem_rule
 from humming.spec.problem import Problem
@@ -22,6 +29,17 @@ GROUP_SIZES = (0, 16, 32, 64, 128)
 
 def mma_smem_bytes(config: MmaConfig, problem: Problem) -> int:
     """Bytes of shared memory of a block: what the kernel's plan adds up to, and asserts."""
+    of_codes = mma_bytes.multiplies_codes(problem)
+    ring = (mma_bytes.mma_bytes_ring if of_codes else _ring)(config, problem)
+    output = config.block_m * (config.block_n + 4) * 4
+    exchange = 0  # of sums, between warps that share k
+    if _fragments(config) % max(config.warps_k, 1) == 0:
+        exchange = (config.warps_k - 1) * config.block_m * config.block_n * 4
+    return max(ring, output, exchange) + 128  # its base is aligned to 128 by hand
+
+
+def _ring(config: MmaConfig, problem: Problem) -> int:
+    """Bytes of shared memory of a block's stages."""
     weight = problem.quant.weight
     size = cuda_group_size(weight)
     row_tiles, k_tiles = config.block_n // 16, config.block_k // 64
@@ -29,12 +47,7 @@ def mma_smem_bytes(config: MmaConfig, problem: Problem) -> int:
     codes = row_tiles * k_tiles * 128 * weight.dtype.bits
     scales = row_tiles * (-(-config.block_k // size) if size else 0) * 32
     scales *= 2 if weight.zero_point else 1
-    ring = config.num_stages * -(-(x + codes + scales) // 128) * 128
-    output = config.block_m * (config.block_n + 4) * 4
-    exchange = 0  # of sums, between warps that share k
-    if _fragments(config) % max(config.warps_k, 1) == 0:
-        exchange = (config.warps_k - 1) * config.block_m * config.block_n * 4
-    return max(ring, output, exchange) + 128  # its base is aligned to 128 by hand
+    return config.num_stages * -(-(x + codes + scales) // 128) * 128
 
 
 def mma_accumulators(config: MmaConfig) -> int:
@@ -109,7 +122,8 @@ def _units(config: MmaConfig, problem: Problem) -> int:
 
 
 RULES: tuple[Rule, ...] = (
-    *problem_rules("mma", every_format=True, experts=True),
+    *problem_rules("mma", every_format=True, experts=True, layouts=(CUDA_LAYOUT, CUDA_A8_LAYOUT)),
+    *mma_bytes.RULES,
     problem_rule(
         "mma",
         "mma_experts_order",
@@ -121,9 +135,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "experts_knobs",
-        lambda c, p, d: (
-            p.op == "dense" or (not c.stream_k and (c.split_k == 1 or bool(c.cluster)))
-        ),
+        lambda c, p, d: p.op == "dense" or (not c.stream_k and (c.split_k == 1 or bool(c.cluster))),
         lambda c, p, d: (
             "experts take stream_k 0, and split_k by a cluster, but got "
             f"stream_k={c.stream_k}, split_k={c.split_k}, cluster={c.cluster}"
@@ -133,7 +145,9 @@ RULES: tuple[Rule, ...] = (
     problem_rule(
         "mma",
         "mma_group_size",
-        lambda p, d: cuda_group_size(p.quant.weight) in GROUP_SIZES,
+        lambda p, d: (
+            mma_bytes.multiplies_codes(p) or cuda_group_size(p.quant.weight) in GROUP_SIZES
+        ),
         lambda p, d: (
             f"family 'mma' takes groups of a multiple of 16, but got format '{p.format}'; the "
             "family dequantize takes it"
@@ -143,8 +157,11 @@ RULES: tuple[Rule, ...] = (
         "mma",
         "mma_rounds_once",
         lambda p, d: (
-            p.quant.weight.zero_point != "float"
-            and cuda_scale_dtype(p.quant.weight, p.activation_dtype) == p.activation_dtype
+            mma_bytes.multiplies_codes(p)
+            or (
+                p.quant.weight.zero_point != "float"
+                and cuda_scale_dtype(p.quant.weight, p.activation_dtype) == p.activation_dtype
+            )
         ),
         lambda p, d: (
             "family 'mma' takes zero points that are whole numbers, and scales of the activation's "
@@ -155,7 +172,11 @@ RULES: tuple[Rule, ...] = (
     problem_rule(
         "mma",
         "mma_exponents",
-        lambda p, d: p.activation_dtype != "fp16" or p.quant.weight.dtype.exponent_bits <= 5,
+        lambda p, d: (
+            mma_bytes.multiplies_codes(p)
+            or p.activation_dtype != "fp16"
+            or p.quant.weight.dtype.exponent_bits <= 5
+        ),
         lambda p, d: (
             f"fp16 has 5 exponent bits, but codes of format '{p.format}' have "
             f"{p.quant.weight.dtype.exponent_bits}; use bf16, or the family dequantize"
@@ -167,7 +188,9 @@ RULES: tuple[Rule, ...] = (
     _multiple("block_k", "warps_k", 64, TILE_MOST),
     _rule(
         "groups_whole",
-        lambda c, p, d: _whole(c.block_k, cuda_group_size(p.quant.weight)),
+        lambda c, p, d: (
+            mma_bytes.multiplies_codes(p) or _whole(c.block_k, cuda_group_size(p.quant.weight))
+        ),
         lambda c, p, d: (
             "`block_k % group_size == 0` or `group_size % block_k == 0` must hold, but got "
             f"block_k={c.block_k} and groups of {cuda_group_size(p.quant.weight)}"

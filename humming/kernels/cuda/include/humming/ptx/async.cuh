@@ -27,6 +27,13 @@ __device__ __forceinline__ void cp_async_16_if(bool wanted, u32 shared_address, 
       "l"(global), "r"(source_bytes), "r"(static_cast<u32>(wanted))
       : "memory");
 }
+__device__ __forceinline__ void cp_async_4_if(bool wanted, u32 shared_address, const void* global) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.ca.shared.global [%0], [%1], 4; }" ::"r"(
+          shared_address),
+      "l"(global), "r"(static_cast<u32>(wanted))
+      : "memory");
+}
 __device__ __forceinline__ void cp_async_streamed_if(bool wanted, u32 shared_address,
                                                      const void* global) {
   asm volatile(

@@ -1,0 +1,97 @@
+// Rows of bytes that go to shared memory as lines of 128 bytes, [line][row][128], whose eight chunks of
+//   16 bytes are swizzled by the row: a thread's share of each stage.
+// Run by one thread.
+// Reads -> writes: global -> shared memory, 16 bytes at a time.
+// Source: own, as mma_operands.cuh does it for numbers of 16 bits.
+#pragma once
+#include "humming/ptx/async.cuh"
+#include "humming/ptx/move.cuh"
+
+namespace humming {
+
+template <int rows, int lines, int threads>
+struct MmaLines {
+  static constexpr int line_bytes = 128, stage_bytes = lines * line_bytes;
+  static constexpr int row_chunks = stage_bytes / 16;
+  static constexpr int row_step = threads / row_chunks;  // rows between a thread's chunks
+  static constexpr int each = (rows + row_step - 1) / row_step;
+  static constexpr bool even = row_step % 8 == 0;  // they are swizzled alike
+
+  const char* source;  // of this thread's first chunk in the next stage
+  i64 step_bytes;
+  int rows_left, bytes_left;  // from there on
+  u32 target;
+  int first_row, chunk;  // of this thread
+#if __CUDA_ARCH__ < 800
+  Words4 held[each];
+#endif
+
+  // `begin`: the block's first row, where the first stage begins; `limit`: rows from there on that
+  // exist; `bytes`: how many of a row.
+  __device__ __forceinline__ MmaLines(const char* begin, i64 row_bytes, int limit, int bytes,
+                                      int thread)
+      : first_row(thread / row_chunks), chunk(thread % row_chunks) {
+    source = begin + first_row * row_bytes + chunk * 16;
+    step_bytes = row_step * row_bytes;
+    rows_left = min(limit, rows) - first_row;
+    bytes_left = bytes - chunk * 16;
+    target = chunk / 8 * (rows * line_bytes) + first_row * line_bytes;
+    if constexpr (even) target += (chunk % 8 ^ first_row % 8) * 16;
+  }
+
+  __device__ __forceinline__ u32 place(int i) const {
+    const u32 line = target + i * row_step * line_bytes;
+    if constexpr (even) return line;
+    return line + (chunk % 8 ^ (first_row + i * row_step) % 8) * 16;
+  }
+  __device__ __forceinline__ bool here(int i) const { return rows_left > i * row_step; }
+
+  // Chunk i of this thread, in order; `streamed`: read once by the whole grid.
+  template <bool streamed>
+  __device__ __forceinline__ void put(bool wanted, u32 base, int i) {
+#if __CUDA_ARCH__ >= 800
+    if constexpr (streamed && lines == 1) {
+      ptx::cp_async_streamed_if(wanted && here(i), base + place(i), source);
+    } else {
+      ptx::cp_async_16_if(wanted && here(i), base + place(i), source,
+                          lines == 1 || bytes_left > 0 ? 16 : 0);
+    }
+#else
+    if (wanted && here(i)) ptx::store_shared_words4(base + place(i), held[i]);
+#endif
+    source += step_bytes;
+  }
+
+  // Where nothing is copied asynchronously: starts the loads of all that will be put.
+  __device__ __forceinline__ void fetch() {
+#if __CUDA_ARCH__ < 800
+#pragma unroll
+    for (int i = 0; i < each; ++i)
+      if (here(i))
+        held[i] = bytes_left > 0 ? ptx::load_global_words4(source + i * step_bytes) : Words4{};
+#endif
+  }
+
+  // To the next stage, from behind its last chunk; and by some stages back.
+  __device__ __forceinline__ void next() {
+    source += stage_bytes - each * step_bytes;
+    bytes_left -= stage_bytes;
+  }
+  __device__ __forceinline__ void back(int stages) {
+    source -= stages * stage_bytes;
+    bytes_left += stages * stage_bytes;
+  }
+};
+
+// Of codes that are no rows: nothing.
+struct MmaNoLines {
+  static constexpr int each = 0;
+  __device__ __forceinline__ MmaNoLines(const char*, i64, int, int, int) {}
+  template <bool streamed>
+  __device__ __forceinline__ void put(bool, u32, int) {}
+  __device__ __forceinline__ void fetch() {}
+  __device__ __forceinline__ void next() {}
+  __device__ __forceinline__ void back(int) {}
+};
+
+}  // namespace humming
