@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from humming.errors import TableError
@@ -84,5 +85,6 @@ def replace_file(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise

@@ -51,7 +51,7 @@ def name_(
     """
     with open_store(database_url(db), create=False) as store:
         chosen = _named(name)
-        id = _found(store, generation or "current")
+        id = _found(store, "current" if generation is None else generation)
         store.generations.name(chosen, id)
         _tell(store, chosen, id, db, as_json)
 

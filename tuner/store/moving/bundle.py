@@ -13,6 +13,7 @@ import os
 import secrets
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NoReturn
@@ -46,7 +47,8 @@ def write_bundle(path: Path, rows: Iterable[tuple[str, Plain]], shown: str) -> i
             f"--out must be a file that can be written, but got '{path}' ({error.strerror})"
         ) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
     return count
 
 
