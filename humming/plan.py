@@ -36,6 +36,7 @@ from humming.jit.detect import available_threads
 from humming.jit.identity import here, serving_device, serving_device_of, serving_threads
 from humming.jit.load import LoadedKernel, Ready, load
 from humming.jit.pool import parallel_for_address
+from humming.ledger import Tally, tally, watch
 from humming.modes import batch_invariant
 from humming.quantize.layout import PackedWeight
 from humming.spec.config import KernelConfig
@@ -101,6 +102,15 @@ class Kernel(Protocol):
     ) -> None: ...
 
 
+class _Call(NamedTuple):
+    """An interval's index, its kernel, bytes of workspace, and the number that counts calls."""
+
+    interval: int
+    kernel: Kernel
+    nbytes: int
+    tally: Tally
+
+
 @dataclass(frozen=True)
 class _Bound:
     """One consistent state of a plan, swapped as a whole so that other threads never see half."""
@@ -108,8 +118,8 @@ class _Bound:
     lows: tuple[int, ...]
     dispatches: tuple[Dispatch, ...]
     kernels: list[Kernel | None]
-    calls: dict[int, tuple[int, Kernel, int]]
-    """m -> interval, kernel and bytes of workspace, of calls that were made before."""
+    calls: dict[int, _Call]
+    """m -> what a call takes, of those that were made before."""
 
 
 class Plan:
@@ -140,13 +150,14 @@ class Plan:
         if m == 0:
             return out
         bound = self._bound
-        index, kernel, nbytes = bound.calls.get(m) or self._call_of(bound, m)
+        index, kernel, nbytes, tally = bound.calls.get(m) or self._call_of(bound, m)
         scratch = SCRATCH.of(nbytes) if self.gpu < 0 else scratch_on_stream(x, nbytes)
         try:
             kernel.launch(x, weight, bias, out, scratch, self.threads)
         except LaunchError as error:
             self._refuse(bound.dispatches[index], error)
             return self.run(x, weight, bias)
+        tally[0] += 1
         return out
 
     def ready(
@@ -157,10 +168,15 @@ class Plan:
         if self.gpu >= 0 or m == 0:
             return None, 0
         bound = self._bound
-        _, kernel, nbytes = bound.calls.get(m) or self._call_of(bound, m)
+        _, kernel, nbytes, _ = bound.calls.get(m) or self._call_of(bound, m)
         if not isinstance(kernel, LoadedKernel):
             return None, 0
         return kernel.ready(weight, bias, m, self.threads), nbytes
+
+    def tally(self, m: int) -> Tally:
+        """The number that counts calls of `m` rows; see ledger.py."""
+        bound = self._bound
+        return (bound.calls.get(m) or self._call_of(bound, m)).tally
 
     def prepared(
         self, x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None
@@ -171,11 +187,15 @@ class Plan:
         if m == 0 or torch.cuda.is_current_stream_capturing():
             return None, 0
         bound = self._bound
-        _, kernel, nbytes = bound.calls.get(m) or self._call_of(bound, m)
+        index, kernel, nbytes, _ = bound.calls.get(m) or self._call_of(bound, m)
         if not isinstance(kernel, CudaKernel):
             return None, 0
         out, scratch = x.new_empty(m, weight.n), scratch_on_stream(x, nbytes)
-        return kernel.prepared(x, weight, bias, out, scratch), nbytes
+        call = kernel.prepared(x, weight, bias, out, scratch)
+        if call is not None and call.native:
+            missed = bound.dispatches[index].source == "heuristic"
+            watch(self.identity, self.problem.at(m), missed, call, call.counter())
+        return call, nbytes
 
     def load_all(self, m: int | None = None) -> None:
         """Compiles and loads the kernels of all intervals, or of the one that holds `m`."""
@@ -230,14 +250,16 @@ class Plan:
         dispatches = tuple(resolve(self.problem, self.identity, self.table, self._refused, shipped))
         return _Bound(tuple(d.m_low for d in dispatches), dispatches, [None] * len(dispatches), {})
 
-    def _call_of(self, bound: _Bound, m: int) -> tuple[int, Kernel, int]:
+    def _call_of(self, bound: _Bound, m: int) -> _Call:
         """What a call of `m` rows takes, remembered in `bound` for the next one."""
         index = bisect_right(bound.lows, m) - 1
         kernel = bound.kernels[index] or self._load(bound, index)
         if len(bound.calls) >= _MOST_CALLS:
             bound.calls.clear()
         nbytes = kernel.workspace_bytes(m, self.problem.n, self.problem.k, self.threads)
-        bound.calls[m] = call = (index, kernel, nbytes)
+        missed = bound.dispatches[index].source == "heuristic"
+        counted = tally(self.identity, self.problem.at(m), missed)
+        bound.calls[m] = call = _Call(index, kernel, nbytes, counted)
         return call
 
     def _load(self, bound: _Bound, index: int) -> Kernel:

@@ -116,7 +116,7 @@ def _on_cpu(
     ready, nbytes = plan.ready(x.numel() // weight.k, weight, bias)
     if ready is None:
         return lambda x: run(x, plan, weight, bias)
-    launch = ready
+    launch, tally = ready, plan.tally(x.numel() // weight.k)
 
     def served(x: torch.Tensor) -> torch.Tensor:
         if not x.is_contiguous():
@@ -126,6 +126,7 @@ def _on_cpu(
             SCRATCH.of(nbytes)
         if launch(x.data_ptr(), out.data_ptr(), SCRATCH.address, nbytes):
             return run(x, plan, weight, bias)  # which says what is wrong, or serves otherwise
+        tally[0] += 1
         return out
 
     return served

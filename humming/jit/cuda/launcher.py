@@ -101,6 +101,11 @@ class PreparedCall:
         """How often the native launcher enqueued it; 0 without one."""
         return int(self._call.calls) if self.native else 0
 
+    def counter(self) -> Callable[[], int]:
+        """A function that says what `calls` is, and lives longer than this; for a native one."""
+        call = self._call
+        return lambda: int(call.calls)
+
     def _native(self, library: Any) -> Launch:
         maps = [
             (map_, dict(launch.moving_maps).get(place))
