@@ -56,8 +56,10 @@ def test_templates_hold_constants_only():
         "mma_bytes.cu.j2",
         "quantize_input.cu.j2",
         "read_probe.cu.j2",
+        "scaled_mm.cu.j2",
         "skinny.cu.j2",
         "wgmma.cu.j2",
+        "wgmma8.cu.j2",
     }
     for template in TEMPLATES:
         text = template.read_text()
