@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from benchmarks.climber import Climber
 from humming.spec.config import KernelConfig, config_from_dict, config_id
 from humming.spec.device import Device
 from humming.spec.problem import Problem
 from search_spaces.load import load_spaces
 from search_spaces.select import select
-from tuner.climber import Climber
 from tuner.sampler import Samplers
-from tuner.stopping import stop
+from tuner.stopping import SMALL, stop
+from tuner.surrogate import Surrogate
 
 GOAL = 0.98
 NEWS = 0.99
@@ -84,47 +85,50 @@ def searchers(sweep: Sweep, m: int) -> dict[str, Callable[[int], Searcher]]:
         "random": lambda seed: Climber(legal, seed=seed, drawn_every=1),
         "tpe": lambda seed: Samplers(by_family, parameters, [], seed),
         "climb": lambda seed: Climber(legal, seed=seed),
-        "climb and tpe": lambda seed: Climber(
-            legal, seed=seed, source=Samplers(by_family, parameters, [], seed)
-        ),
+        "surrogate": lambda seed: Surrogate(legal, seed=seed),
     }
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """One search of one problem. `to_goal` trials until within GOAL of the best; `stopped` after so
-    many by rule, at `regret`."""
+    """One search of one problem: `to_goal` trials until within GOAL of the best. The surrogate
+    also stops by rule, after `stopped` trials, at `regret`."""
 
     m: int
     searcher: str
     candidates: int
     to_goal: int
-    stopped: int
-    regret: float
+    stopped: int | None = None
+    regret: float | None = None
 
 
 def replay(sweep: Sweep, m: int, name: str, searcher: Searcher) -> Replayed:
-    """The heuristic's config first, then what the searcher asks for, until all is tried."""
+    """The heuristic's config first, then what the searcher asks for, until it has reached the goal
+    and would have stopped."""
     times, best = sweep.us[m], min(sweep.us[m].values())
     first = sweep.heuristic[m]
     searcher.know(sweep.configs[first], times[first])
-    seen, since_news, least = [times[first]], 0, times[first]
+    least, trials, since_news = times[first], 1, 0
     to_goal = 1 if least * GOAL <= best else 0
-    stopped, regret = 0, 0.0
-    while not (to_goal and stopped):
+    stopped: int | None = None
+    regret: float | None = None
+    model = searcher if isinstance(searcher, Surrogate) else None
+    while not to_goal or (model and stopped is None):
+        ends = model and len(times) > SMALL and stop(trials, since_news, model.expected_gain())
+        if ends and stopped is None:
+            stopped, regret = trials, least / best - 1.0
         config = searcher.ask()
         if config is None:
             break
         us = times[config_id(config)]
         searcher.tell(config, us)
         since_news = 0 if us < least * NEWS else since_news + 1
-        least = min(least, us)
-        seen.append(us)
+        least, trials = min(least, us), trials + 1
         if not to_goal and least * GOAL <= best:
-            to_goal = len(seen)
-        if not stopped and stop(seen, since_news):
-            stopped, regret = len(seen), least / best - 1.0
-    return Replayed(m, name, len(times), to_goal or len(seen), stopped or len(seen), regret)
+            to_goal = trials
+    if model and stopped is None:
+        stopped, regret = trials, least / best - 1.0
+    return Replayed(m, name, len(times), to_goal or trials, stopped, regret)
 
 
 def compare(sweep: Sweep, seeds: int, names: Iterable[str] = ()) -> list[Replayed]:
@@ -138,20 +142,24 @@ def compare(sweep: Sweep, seeds: int, names: Iterable[str] = ()) -> list[Replaye
 
 
 def summary(replays: list[Replayed]) -> dict[str, dict[str, float]]:
-    """By searcher: trials to the goal (mean, median, nine in ten), trials until the rule stops, and
-    what that costs."""
-    return {
-        name: {
+    """By searcher: trials to the goal (mean, median, nine in ten); until the rule stops, and what
+    that costs."""
+    found: dict[str, dict[str, float]] = {}
+    for name in dict.fromkeys(r.searcher for r in replays):
+        of = [r for r in replays if r.searcher == name]
+        found[name] = {
             "mean_to_goal": round(statistics.mean(r.to_goal for r in of), 1),
             "median_to_goal": statistics.median(r.to_goal for r in of),
             "nine_in_ten_to_goal": sorted(r.to_goal for r in of)[int(0.9 * len(of))],
-            "mean_stopped": round(statistics.mean(r.stopped for r in of), 1),
-            "mean_regret": round(statistics.mean(r.regret for r in of), 4),
-            "regret_over_3_percent": round(sum(r.regret > 0.03 for r in of) / len(of), 4),
         }
-        for name in dict.fromkeys(r.searcher for r in replays)
-        if (of := [r for r in replays if r.searcher == name])
-    }
+        regrets = [r.regret for r in of if r.regret is not None]
+        if regrets:
+            found[name] |= {
+                "mean_stopped": round(statistics.mean(r.stopped or 0 for r in of), 1),
+                "mean_regret": round(statistics.mean(regrets), 4),
+                "regret_over_3_percent": round(sum(r > 0.03 for r in regrets) / len(of), 4),
+            }
+    return found
 
 
 def main() -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
+from benchmarks.climber import Climber
 from humming.spec.config import config_id
 from tests.tuner.test_sampler import LEGAL, PARAMETERS
-from tuner.climber import Climber
 from tuner.sampler import Samplers
 
 

@@ -1,5 +1,5 @@
 """Climber: proposes candidates that differ in one knob from the best known; now and then it draws.
-Needs no model and no library; what it draws may come from sampler.py."""
+What it draws may come from another searcher. replay.py compares it with what tunes."""
 
 from __future__ import annotations
 
