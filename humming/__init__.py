@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from humming.moe.recording import record_routing
     from humming.quantize.quantizers import quantize
     from humming.quantize.tensor import QuantizedTensor
+    from humming.report import report
 
 __all__ = [
     "HummingExperts",
@@ -38,6 +39,7 @@ __all__ = [
     "prepare",
     "quantize",
     "record_routing",
+    "report",
     "set_batch_invariant",
 ]
 
@@ -51,7 +53,7 @@ _HOMES = {
     "record_routing": "humming.moe.recording",
     "set_batch_invariant": "humming.modes",
 }
-_BOTH = ("attach", "convert", "gemm", "quantize")
+_BOTH = ("attach", "convert", "gemm", "quantize", "report")
 
 
 class _CallableModule(ModuleType):

@@ -16,6 +16,8 @@ HummingError                 anything this project raises on purpose
 ├── CompileError             the compiler refused, crashed or ran out of time
 ├── KernelLoadError          a compiled kernel that must not or cannot be loaded here
 └── LaunchError              a kernel that reported a failure when called
+
+UntunedWarning (RuntimeWarning)  a layer that a heuristic config serves, once for each problem
 """
 
 
@@ -81,3 +83,7 @@ class KernelLoadError(HummingError):
 
 class LaunchError(HummingError):
     """A kernel that reported a failure when called."""
+
+
+class UntunedWarning(RuntimeWarning):
+    """A layer was never tuned on this machine, so a heuristic config serves it."""

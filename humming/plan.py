@@ -14,12 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import torch
 
 from humming.dispatch.dispatcher import Dispatch, lookup, resolve, why_unused
 from humming.dispatch.intervals import TunedTable
+from humming.dispatch.notices import tell
 from humming.dispatch.shipped import shipped_table
 from humming.errors import (
     CompileError,
@@ -137,6 +138,11 @@ class Plan:
         self.identity = _identity(Place(place.gpu, self.threads))
         self._refused: frozenset[KernelConfig] = frozenset()
         self._bound = self._resolve()
+
+    @property
+    def place(self) -> str:
+        """Where it serves, as --device says it."""
+        return "cpu" if self.gpu < 0 else f"cuda:{self.gpu}"
 
     @property
     def dispatches(self) -> tuple[Dispatch, ...]:
@@ -260,6 +266,7 @@ class Plan:
         missed = bound.dispatches[index].source == "heuristic"
         counted = tally(self.identity, self.problem.at(m), missed)
         bound.calls[m] = call = _Call(index, kernel, nbytes, counted)
+        tell(lookup(self.dispatches, m), self.problem.at(m), self.identity.device, self.place)
         return call
 
     def _load(self, bound: _Bound, index: int) -> Kernel:
@@ -273,7 +280,7 @@ class Plan:
                 return kernel
             try:
                 device = self.identity.device
-                kernel = load(compiled(dispatch.config, problem, device), device)
+                kernel = cast(Kernel, load(compiled(dispatch.config, problem, device), device))
             except _REFUSALS as error:
                 self._refuse(dispatch, error)
                 bound = self._bound

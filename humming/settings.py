@@ -40,6 +40,11 @@ def table_name() -> str | None:
     return os.environ.get("HUMMING_TABLE") or None
 
 
+def logs(topic: str) -> bool:
+    """Whether HUMMING_LOG, a list of topics with commas between them, names `topic`."""
+    return topic in os.environ.get("HUMMING_LOG", "").split(",")
+
+
 def keeps_ledger() -> bool:
     """Whether serving processes count their calls: yes, unless HUMMING_LEDGER is 0."""
     return os.environ.get("HUMMING_LEDGER", "") != "0"

@@ -157,6 +157,7 @@ def test_autocast_leaves_doubles_and_integers_alone():
 
 def test_autocast_in_a_compiled_model():
     layer, _ = make()
+    torch._dynamo.reset()  # the limit of compilations is one for all layers
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     x = torch.randn(3, 128)
     with torch.no_grad(), torch.inference_mode(False):
