@@ -21,13 +21,14 @@ from cuda_cases import PLAIN, problem  # noqa: E402
 from format_cases import random_weight  # noqa: E402
 from gpu_cases import KNOBS, MMA, WARPGROUP, device, dtypes, kernel_for  # noqa: E402
 from mma_cases import PLAIN_MMA  # noqa: E402
+from wgmma8_cases import FORMATS as BYTE_FORMATS  # noqa: E402
+from wgmma8_cases import byte_problem, wgmma8_configs  # noqa: E402
 from wgmma_cases import PLAIN_WGMMA, wgmma_configs  # noqa: E402
 
 from humming.jit.cuda.load import DequantizeKernel  # noqa: E402
 from humming.jit.load import TORCH_DTYPES  # noqa: E402
 from humming.quantize import pack  # noqa: E402
 from humming.spec.config import DequantizeConfig, KernelConfig  # noqa: E402
-from humming.spec.layouts import CUDA_LAYOUT  # noqa: E402
 from humming.spec.legality import config_violations  # noqa: E402
 from humming.spec.problem import Problem  # noqa: E402
 
@@ -55,6 +56,11 @@ def sample() -> list[tuple[KernelConfig, Problem]]:
             asked = problem(dtype, n, k, config.block_m, format, act_order=index % 4 == 3)
             if not config_violations(config, asked, device()):
                 found.append((config, asked))
+    for index, format in enumerate(BYTE_FORMATS):
+        for config in wgmma8_configs(format)[index % 3 :: 4]:
+            asked = byte_problem(format, 328, 520, config.block_m)
+            if not config_violations(config, asked, device()):
+                found.append((config, asked))
     return found
 
 
@@ -63,7 +69,7 @@ def launch_once(config: KernelConfig, asked: Problem) -> None:
     made = torch.Generator("cuda").manual_seed(1)
     of, m = TORCH_DTYPES[asked.activation_dtype], min(asked.m, 40)
     q = random_weight(asked.format, asked.n, asked.k, asked.activation_dtype, made, asked.act_order)
-    packed, loaded = pack(q, CUDA_LAYOUT, of), kernel_for(config, asked)
+    packed, loaded = pack(q, asked.layout, of), kernel_for(config, asked)
     x = torch.ones(m, asked.k, dtype=of, device="cuda")
     if isinstance(loaded, DequantizeKernel):
         w = loaded._workspace(x, asked.n, asked.k, None)
