@@ -129,5 +129,23 @@ def test_captured_graphs_give_the_same_bits():
         assert torch.equal(out, expected)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["fp8e4m3-fp8e4m3", "mxfp4-fp8e4m3"])
+def test_many_calls_of_any_m_neither_hang_nor_differ(format):
+    """5,000 calls of each kernel, with blocks that meet, m at random."""
+    n, k, most = 1000, 2304, 300
+    x, _, packed, bias, _, _ = _operands(most, n, k, format)
+    draw = torch.Generator().manual_seed(7)
+    for config in wgmma8_configs(format):
+        loaded = kernel_for(config, byte_problem(format))
+        out = torch.empty(most, n, dtype=x.dtype, device="cuda")
+        expected = launch(loaded, x, packed, bias)
+        for m in torch.randint(1, most + 1, (5000,), generator=draw).tolist():
+            loaded.launch(x[:m], packed, bias, out[:m])
+        loaded.launch(x, packed, bias, out)
+        torch.cuda.synchronize()
+        assert torch.equal(out, expected), f"{format} {config}"
+
+
 def _first(format: str) -> KernelConfig:
     return next(c for c in wgmma8_configs(format) if c.block_m >= PLAIN_WGMMA8.block_m)
