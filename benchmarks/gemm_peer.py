@@ -22,10 +22,12 @@ class PeerProcess:
     """A peer on the same GPU. `folder` is where humming-kernels was installed, by `pip install
     --target`. Raises HummingError where it ends unasked."""
 
+    server = _SERVER
+
     def __init__(self, folder: Path) -> None:
         environment = {**os.environ, "PYTHONPATH": str(folder)}
         self._process = subprocess.Popen(
-            [sys.executable, str(_SERVER)],
+            [sys.executable, str(self.server)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
