@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 import torch
 
 from benchmarks.causal_lm_side import FORMAT, QWEN3_8B
+from benchmarks.gemm_peer import Warming
 from benchmarks.provenance import provenance
 from humming.errors import HummingError
 from humming.jit.detect import find_device
@@ -29,8 +31,11 @@ from tuner.promote import paired_ratio
 
 _SIDE = Path(__file__).with_name("causal_lm_side.py")
 _ROOT = _SIDE.parents[1]
+_STARTED = time.monotonic()
 TOKENS, PROMPT, TEACHER = 64, 2048, 128
 HOST_POINTS = ((6144, 4096, 1), (6144, 4096, 64))
+_SHAPES = ((4096, 4096), (1024, 4096), (12288, 4096), (4096, 12288), (6144, 4096))
+_WARMING_SECONDS = 60.0
 
 
 class SideProcess:
@@ -71,10 +76,13 @@ class SideProcess:
         self._process.wait()
 
 
-def run(sides: Sequence[SideProcess], rounds: int) -> dict[str, Any]:
+def run(sides: Sequence[SideProcess], rounds: int, warming: Warming | None) -> dict[str, Any]:
     """All figures: samples by side, and the ratios of the others to ours."""
     made = {side.kind: side.answer() for side in sides}
     _say(f"made: {made}")
+    if warming is not None:
+        warming.finish(_WARMING_SECONDS)
+        _say("the peer's kernels are compiled")
     host = _rounds(sides, 3, lambda side, p: side.ask("host", *p, 200)["us"], HOST_POINTS)
     decode = _rounds(sides, rounds, lambda side, _: side.ask("decode", TOKENS)["us"], (TOKENS,))
     prompt = _rounds(sides, rounds, lambda side, m: side.ask("prefill", m)["ms"], (PROMPT,))
@@ -93,6 +101,7 @@ def _rounds(sides: Sequence[SideProcess], rounds: int, sample: Any, points: Any)
     for point in points:
         for side in sides:
             sample(side, point)  # compiles, captures and warms
+            _say(f"{side.kind} is ready for {point}")
         taken: dict[str, list[float]] = {side.kind: [] for side in sides}
         for number in range(rounds):
             for side in sides[number % len(sides) :] + sides[: number % len(sides)]:
@@ -127,7 +136,7 @@ def _logit_errors(sides: dict[str, SideProcess]) -> dict[str, float]:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(f"{time.monotonic() - _STARTED:.0f} s: {text}", file=sys.stderr, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -142,11 +151,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     device = find_device()
     sizes = {} if found.layers is None else {"num_hidden_layers": found.layers}
     own = sizes if found.table is None else {**sizes, "table": str(found.table)}
+    warming = None
+    if found.peer is not None:
+        warming = Warming(found.peer.resolve(), _SHAPES, (1, 64, PROMPT))
     sides = [SideProcess("torch", sizes, None), SideProcess("humming", own, None)]
     if found.peer is not None:
         sides.append(SideProcess("humming-kernels", sizes, found.peer.resolve()))
     try:
-        report = run(sides, found.rounds)
+        report = run(sides, found.rounds, warming)
     finally:
         for side in sides:
             side.close()
