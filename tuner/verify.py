@@ -16,6 +16,7 @@ from humming.quantize.drawn import drawn
 from humming.quantize.layout import PackedWeight, pack
 from humming.quantize.tensor import QuantizedTensor
 from humming.reference import error_bound, matmul_float64
+from humming.spec.formats import QuantFormat
 from humming.spec.problem import Problem
 
 DISTINCT_ROWS = 32
@@ -91,14 +92,15 @@ def answers(
 
 
 def rounded_weights(x: torch.Tensor, q: QuantizedTensor) -> torch.Tensor:
-    """float64 [m, n]: what a product may be off where each weight is first rounded to x's type, as
-    kernels on tensor cores do.
+    """float64 [m, n]: what a product may be off where each weight, and x that was quantized, is
+    first rounded to x's type, as kernels on tensor cores do.
 
     Roundings are as good as independent: their sum has a standard deviation of at most
     `eps / sqrt(12) * sqrt(x^2 @ w^2.T)`, and millions of sums stay within eight.
     """
     squares = x.to(torch.float64).square() @ q.dequantize().square().T
-    return _SIGMAS * torch.finfo(x.dtype).eps / 12**0.5 * squares.sqrt()
+    operands = 1 if QuantFormat.parse(q.format).activation is None else 2  # x as well
+    return _SIGMAS * torch.finfo(x.dtype).eps / 12**0.5 * (operands * squares).sqrt()
 
 
 def twin_rows(n: int) -> int:
