@@ -84,11 +84,15 @@ def run(sides: Sequence[SideProcess], rounds: int, warming: Warming | None) -> d
         warming.finish(_WARMING_SECONDS)
         _say("the peer's kernels are compiled")
     host = _rounds(sides, 3, lambda side, p: side.ask("host", *p, 200)["us"], HOST_POINTS)
+    ours = next(side for side in sides if side.kind == "humming")
+    graphs = [{"point": p, **ours.ask("graphs", *p, 40)} for p in HOST_POINTS]
+    _say(f"in CUDA graphs: {graphs}")
     decode = _rounds(sides, rounds, lambda side, _: side.ask("decode", TOKENS)["us"], (TOKENS,))
     prompt = _rounds(sides, rounds, lambda side, m: side.ask("prefill", m)["ms"], (PROMPT,))
     return {
         "made": made,
         "host_us": host,
+        "graph_us": graphs,
         "decode_us": decode[0],
         "prefill_ms": prompt[0],
         "logit_error": _logit_errors({side.kind: side for side in sides}),

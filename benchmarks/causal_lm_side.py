@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -149,10 +150,57 @@ class Side:
             self._wait()
         return {"us": best}
 
+    def graphs(self, n: int, k: int, m: int, rounds: int) -> dict[str, Any]:
+        """Microseconds of a layer of ours in CUDA graphs, and of its bare kernel, in turn."""
+        linear = nn.Linear(k, n, bias=False, device=self.device, dtype=torch.bfloat16)
+        holder = nn.ModuleDict({"layer": linear})
+        _REPLACE[self.kind](holder, None)
+        layer: Any = holder["layer"]
+        x = torch.randn(m, k, device=self.device, dtype=torch.bfloat16)
+        layer(x)
+        (plan,) = layer._plans.values()
+        kernel, weight = plan._bound.calls[m].kernel, layer._packed()
+        out = torch.empty(m, n, device=self.device, dtype=torch.bfloat16)
+        room = x.new_empty(kernel.workspace_bytes(m, n, k), dtype=torch.uint8)
+        sides = {
+            "layer_us": _graph_of(lambda: layer(x)),
+            "bare_us": _graph_of(lambda: kernel.launch(x, weight, None, out, room)),
+        }
+        taken: dict[str, list[float]] = {name: [] for name in sides}
+        for number in range(rounds):
+            for name in list(sides)[:: 1 if number % 2 else -1]:
+                taken[name].append(_replayed_us(sides[name]))
+        return {name: statistics.median(values) for name, values in taken.items()}
+
     def _prompt(self, m: int) -> torch.Tensor:
         draw = torch.Generator().manual_seed(m)
         size = self.model.config.vocab_size
         return torch.randint(0, size, (1, m), generator=draw).to(self.device)
+
+
+_NODES = 64
+
+
+def _graph_of(call: Callable[[], object]) -> Any:
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(_NODES):
+            call()
+    graph.replay()
+    return graph
+
+
+def _replayed_us(graph: Any) -> float:
+    start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    stop = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    start.record()
+    for _ in range(4):
+        graph.replay()
+    stop.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(stop)) * 1e3 / (4 * _NODES)
 
 
 def _layers(model: nn.Module, kind: str) -> Iterator[tuple[nn.Module, str, Any]]:
