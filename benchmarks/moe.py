@@ -75,7 +75,7 @@ def problem_of(layer: Layer, format: str, m: int, routing: str, device: Device) 
         m,
         "bf16",
         "bf16",
-        layout_for(device, format),
+        layout_for(device, format, "moe"),
         op="moe",
         experts=layer.experts,
         top_k=layer.top_k,
@@ -87,7 +87,7 @@ def experts_of(layer: Layer, format: str, device: Device) -> PackedExperts:
     """Random experts on the current GPU, of which every fourth is alike."""
     draw = torch.Generator("cuda").manual_seed(1)
     few = [drawn(format, layer.n, layer.k, draw, torch.bfloat16) for _ in range(4)]
-    packed = pack_experts(few, layout_for(device, format), torch.bfloat16)
+    packed = pack_experts(few, layout_for(device, format, "moe"), torch.bfloat16)
     order = torch.arange(layer.experts, device="cuda") % 4
     parts = {name: tensor.index_select(0, order) for name, tensor in packed.tensors.items()}
     return replace(packed.with_tensors(parts), experts=layer.experts)
@@ -114,9 +114,12 @@ class Ours:
         for _ in range(DRAWS):
             ids = draw_ids(self._routing, m, layer.experts, layer.top_k, draw)
             every.append(Rows.indexed(ids, shared=not layer.down))
-        return [
-            lambda rows=rows: kernel.launch_experts(x, weight, None, out, rows) for rows in every
-        ]
+
+        def call(rows: Rows) -> Callable[[], Any]:
+            room = x.new_empty(kernel.experts_workspace_bytes(rows, weight), dtype=torch.uint8)
+            return lambda: kernel.launch_experts(x, weight, None, out, rows, room)
+
+        return [call(rows) for rows in every]
 
     def sample(self, m: int, config: KernelConfig) -> Callable[[int], float]:
         """Takes the median of some replays."""

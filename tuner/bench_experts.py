@@ -83,7 +83,7 @@ class ExpertsBench(Bench):
             rows: Rows,
         ) -> None:
             if rows.count:
-                room = self._room(kernel, rows.count)
+                room = self._room(kernel, rows)
                 kernel.launch_experts(x, packed, bias, out, rows, room, self._threads)
 
         return launch
@@ -93,8 +93,9 @@ class ExpertsBench(Bench):
         case, top_k = self._experts, self._problem.top_k or 1
         x, n = self._rows_of_x(m), self._problem.n
         out = torch.empty((m * top_k, n), dtype=x.dtype, device=self._where)
-        room, threads, bias = self._room(kernel, m * top_k), self._threads, case.bias
+        threads, bias = self._threads, case.bias
         draws = [Rows.indexed(case.ids(m, self._seed + draw)) for draw in range(DRAWS)]
+        room = self._room(kernel, draws[0])
 
         def call(packed: PackedExperts, rows: Rows) -> Callable[[], object]:
             return lambda: kernel.launch_experts(x, packed, bias, out, rows, room, threads)
@@ -103,10 +104,12 @@ class ExpertsBench(Bench):
         count = max(len(sets), DRAWS)
         return [call(sets[i % len(sets)], draws[i % DRAWS]) for i in range(count)]
 
-    def _room(self, kernel: Any, rows: int) -> torch.Tensor:
-        p, size = self._problem, 0
+    def _room(self, kernel: Any, rows: Rows) -> torch.Tensor:
+        p = self._problem
         if self._where.type == "cpu":
-            size = kernel.workspace_bytes(rows, p.n, p.k, self._threads, p.experts or 1)
+            size = kernel.workspace_bytes(rows.count, p.n, p.k, self._threads, p.experts or 1)
+        else:
+            size = kernel.experts_workspace_bytes(rows, self._experts.packed)
         return torch.empty(size, dtype=torch.uint8, device=self._where)
 
     def _rows_of_x(self, m: int) -> torch.Tensor:

@@ -85,7 +85,7 @@ def make_tasks(
                 m=m,
                 activation_dtype=workload.dtype,
                 output_dtype=workload.dtype,
-                layout=layout_for(device, group.format),
+                layout=layout_for(device, group.format, group.op),
                 op=group.op,
                 experts=group.experts,
                 top_k=group.top_k,

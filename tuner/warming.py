@@ -89,7 +89,7 @@ def problem_of(group: LayerGroup, workload: Workload, device: Device) -> Problem
         m=0,
         activation_dtype=workload.dtype,
         output_dtype=workload.dtype,
-        layout=layout_for(device, group.format),
+        layout=layout_for(device, group.format, group.op),
         op=group.op,
         experts=group.experts,
         top_k=group.top_k,

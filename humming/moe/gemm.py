@@ -16,7 +16,7 @@ from humming.moe.rows import Rows
 from humming.quantize.experts import PackedExperts, pack_experts
 from humming.quantize.tensor import SCALE_DTYPES, QuantizedTensor
 from humming.spec.routing import UNIFORM
-from humming.state import ACTIVATIONS, packed_on_device
+from humming.state import ACTIVATIONS, layout_on
 
 
 def moe_gemm(
@@ -85,7 +85,7 @@ def _packed(x: torch.Tensor, weight: PackedExperts | Sequence[QuantizedTensor]) 
             f"{type(weight).__name__}; quantize each expert with humming.quantize"
         )
     dtype = x.dtype if x.dtype in ACTIVATIONS else torch.bfloat16
-    layout = packed_on_device(weight[0], dtype).layout
+    layout = layout_on(weight[0].codes.device, weight[0].format, "moe")
     return pack_experts(weight, layout, dtype)
 
 

@@ -74,13 +74,18 @@ LAYOUTS: dict[str, Layout] = {
 }
 
 
-def layout_for(device: Device, format: str) -> str:
+def layout_for(device: Device, format: str, op: str = "dense") -> str:
     """The layout in which `device` reads weights of `format`.
 
-    A GPU that multiplies the codes of both operands as they are has a layout for that. Where no
+    A GPU that multiplies the codes of both operands as they are has a layout for that; kernels for
+    experts do not, yet. Where no
     layout of the device's kind holds the format, the kind's first one: packing then says why not.
     """
-    if device.kind == "cuda" and native(format, device.compute_capability or (0, 0)):
+    if (
+        op == "dense"
+        and device.kind == "cuda"
+        and native(format, device.compute_capability or (0, 0))
+    ):
         return CUDA_A8_LAYOUT
     of_kind = [layout for layout in LAYOUTS.values() if layout.kind == device.kind]
     of_kind = of_kind or [LAYOUTS[CPU_LAYOUT]]

@@ -15,12 +15,15 @@ from humming.moe.activations import GATED, PLAIN, ExpertActivation
 from humming.moe.router import combine
 from humming.moe.rows import Rows
 from humming.quantize import pack_experts
+from humming.quantize.activations import requantized
 from humming.quantize.drawn import drawn
+from humming.spec.formats import QuantFormat
 from humming.spec.layouts import CUDA_LAYOUT
 
 pytestmark = pytest.mark.gpu
 
 FORMATS = ("int4g128", "mxfp4", "nvfp4", "uint4g128z", "int8", "fp8e4m3", "int3g64", "fp8e4m3b128")
+QUANTIZED = ("int4-int8", "mxfp4-fp8e4m3", "fp8e4m3b128-fp8e4m3g128")
 SHAPES = ((40, 72), (33, 2880), (704, 640), (720, 256), (1856, 100))
 OPS = ("indexed", "own-rows", "contiguous", "masked")
 
@@ -51,6 +54,7 @@ def check(op: str, format: str, n: int, k: int, skew: str, dtype: str, m: int) -
             padded = torch.full((*inside.shape, k), float("nan"), dtype=of, device="cuda")
             padded[inside] = flat
             out = humming.moe_gemm(padded, packed, counts=counts, bias=bias, top_k=top_k)[inside]
+    flat = requantized(flat, QuantFormat.parse(format).activation)
     wanted = torch.zeros(len(chosen), n, dtype=torch.float64, device="cuda")
     for expert, weight in enumerate(weights):
         mine = chosen == expert
@@ -62,7 +66,7 @@ def check(op: str, format: str, n: int, k: int, skew: str, dtype: str, m: int) -
         assert bool((error <= most * size + 1e-6).all()), (op, format, n, k, skew, m)
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", FORMATS + QUANTIZED)
 def test_every_op_shape_and_skew_is_within_the_bound(format):
     dtypes = ("bf16", "fp16") if torch.cuda.get_device_capability() >= (8, 0) else ("fp16",)
     for number, (op, skew, m) in enumerate(product(OPS, SKEWS, (0, 1, 9, 70, 300))):

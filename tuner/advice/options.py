@@ -102,7 +102,7 @@ def _option(
             m=m,
             activation_dtype=workload.dtype,
             output_dtype=workload.dtype,
-            layout=layout_for(device, group.format),
+            layout=layout_for(device, group.format, group.op),
             op=group.op,
             act_order=group.act_order,
             experts=group.experts,

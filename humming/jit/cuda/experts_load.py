@@ -36,9 +36,9 @@ class GroupedKernel(CudaKernel):
         """None: 0."""
         return 0
 
-    def experts_workspace_bytes(self, rows: RowsOperand, packed: ExpertsOperand) -> int:  # noqa: ARG002
-        """None: what is derived from rows is kept with them."""
-        return 0
+    def experts_workspace_bytes(self, rows: RowsOperand, packed: ExpertsOperand) -> int:
+        """Where x is quantized, room for that; what is derived from rows is kept with them."""
+        return 0 if self.input is None else self.input.nbytes(rows.count // rows.shared, packed.k)
 
     @property
     def block_m(self) -> int:
@@ -52,12 +52,15 @@ class GroupedKernel(CudaKernel):
         bias: torch.Tensor | None,
         out: torch.Tensor,
         rows: RowsOperand,
-        workspace: torch.Tensor | None = None,  # noqa: ARG002  (as CPU kernels take it)
-        threads: int = 1,  # noqa: ARG002
+        workspace: torch.Tensor | None = None,
+        threads: int = 1,  # noqa: ARG002  (as CPU kernels take it)
     ) -> None:
         """Enqueues `out[rows, n]` of x `[rows of x, k]`, both with contiguous rows; operands were
         checked. Raises LaunchError where the driver refuses."""
         self._check_parts(packed)
+        if self.input is not None:
+            room = self._room(x, workspace, self.experts_workspace_bytes(rows, packed))
+            x = self.input.enqueue(x, room.view(torch.uint8)).codes
         step = x.stride(0) if x.shape[0] > 1 else packed.k
         if x.data_ptr() % ALIGNMENT or step % (ALIGNMENT // 2):
             x = x.new_empty(x.shape[0], -(-packed.k // 8) * 8)[:, : packed.k].copy_(x)
