@@ -79,7 +79,7 @@ def test_a_graph_replays_a_layer_and_its_state_is_whole(format):
 @pytest.mark.parametrize("format", ["int8-int8", "mxfp4-fp8e4m3"])
 def test_a_function_and_a_compiled_call_give_what_the_layer_does(format):
     layer, x = _layer(format, 264, 512), random(20, 512)
-    packed = humming.quantize.pack(layer.quantized(), layer.layout, torch.bfloat16)
+    packed = humming.quantize.pack(layer.quantized(), layer.spec.layout, torch.bfloat16)
     with torch.inference_mode():
         y = layer(x)
         assert torch.equal(humming.gemm(x, packed, layer.bias), y)
