@@ -80,6 +80,9 @@ def main_job(
     ray: Annotated[
         str | None, typer.Option("--ray", help="Tune on the devices of a Ray cluster.")
     ] = None,
+    from_misses: Annotated[
+        bool, typer.Option("--from-misses", help="Tune what serving processes missed most.")
+    ] = False,
     as_json: AsJson = False,
     show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
@@ -92,13 +95,14 @@ def main_job(
     if show_version:
         say(f"humming-tune {__version__}")
         return
-    if model is None:
+    if (model is None) != from_misses:
         raise UsageError(
-            "--model must name a config.json or a folder that holds one; see humming-tune --help"
+            "--model must name a config.json or a folder that holds one, or --from-misses stand in "
+            "its place; see humming-tune --help"
         )
     url = database_url(db)
     job = Job(
-        model=Path(model),
+        model=None if model is None else Path(model),
         device=named_device(device),
         m_values=parse_m(m),
         tp=tp,

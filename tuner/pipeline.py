@@ -22,6 +22,7 @@ from search_spaces.load import load_spaces
 from tuner.budget import Budget
 from tuner.compile_pool import cores
 from tuner.finals import hold_finals
+from tuner.fleet.misses import missed_tasks
 from tuner.fleet.sharing import share_out
 from tuner.fleet.work import Crew, Work
 from tuner.isolation import Worker, WorkerLostError
@@ -44,19 +45,21 @@ SEARCH_SHARE = 0.75
 
 @dataclass(frozen=True)
 class Job:
-    """What the user asked for."""
+    """What the user asked for; without a model, what serving processes missed."""
 
-    model: Path
+    model: Path | None
     device: Device
     m_values: tuple[int, ...]
     tp: int = 1
     format: str | None = None
     resume: bool = False
+    routing: str = UNIFORM
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What came of it. `measured` counts the trials run now."""
+    """What came of it. `measured` counts the trials run now; `whole` is whether the tasks are all
+    layers of a model."""
 
     workload: Workload
     identity: Identity
@@ -64,6 +67,7 @@ class Tuned:
     skipped: list[Skipped]
     measured: int
     table: TunedTable | None
+    whole: bool = True
 
 
 def tune(
@@ -75,18 +79,28 @@ def tune(
     What was proven stays where the run ends early, by Ctrl-C too: each trial is stored as it ends.
     """
     identity = crew.identity if crew else here(job.device)
-    workload, tasks, skipped = plan(replace(job, device=identity.device))
+    workload, tasks, skipped = _asked(job, store, identity)
     since = store.clock() if job.resume else None
     counted = Count()
     try:
         if crew is None:
             settle_open(tasks, identity, store, budget, watch, since, counted)
         else:
-            work = Work(workload, job.m_values, since)
+            work = Work(workload if job.model else None, job.m_values, since)
             counted.trials = _by_crew(crew, work, tasks, identity, store, budget, watch)
     finally:  # after Ctrl-C too: what is proven serves
         table = _published(store, tables, watch)
-    return Tuned(workload, identity, tasks, skipped, counted.trials, table)
+    whole = job.model is not None
+    return Tuned(workload, identity, tasks, skipped, counted.trials, table, whole)
+
+
+def _asked(
+    job: Job, store: Store, identity: Identity
+) -> tuple[Workload, list[Task], list[Skipped]]:
+    if job.model is not None:
+        return plan(replace(job, device=identity.device))
+    tasks, workload = missed_tasks(store, identity)
+    return workload, tasks, []
 
 
 def _published(store: Store, tables: Path, watch: Watch) -> TunedTable | None:
@@ -206,7 +220,9 @@ def settle(scope: Scope, budget: Budget, resume: bool) -> int:
 def plan(job: Job) -> tuple[Workload, list[Task], list[Skipped]]:
     """The part of the road before anything runs. Raises UsageError where nothing is left to
     tune."""
+    assert job.model is not None
     workload = read_workload(job.model, job.tp, job.format)
+    workload = replace(workload, routing=job.routing)
     if not workload.problems:
         raise UsageError(
             f"{os.fspath(job.model)} quantizes no layer; name a format for its 16-bit layers, for "

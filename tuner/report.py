@@ -37,7 +37,7 @@ def to_json(tuned: Tuned, store: Store) -> dict[str, Any]:
             }
             for skip in tuned.skipped
         ],
-        "ms_per_token": ms_per_token(tuned.tasks, winners),
+        "ms_per_token": ms_per_token(tuned.tasks if tuned.whole else [], winners),
         "table": None if tuned.table is None or tuned.table.path is None else str(tuned.table.path),
         "warnings": list(tuned.workload.warnings),
     }
@@ -67,11 +67,11 @@ def source(task: Task, winner: Winner | None) -> str:
 
 def ms_per_token(tasks: list[Task], winners: dict[str, Winner]) -> dict[str, float | None]:
     """Milliseconds in the model's tuned linear layers for one token, at the smallest m."""
-    m = min(task.problem.m for task in tasks)
+    m = min((task.problem.m for task in tasks), default=1)
     rows = [
         (task.group.count, winners.get(task.problem.id)) for task in tasks if task.problem.m == m
     ]
-    if any(winner is None for _, winner in rows):
+    if not rows or any(winner is None for _, winner in rows):
         return {"tuned": None, "heuristic": None, "torch": None}
     return {
         name: sum(count * getattr(winner, field) for count, winner in rows) / 1e3 / m

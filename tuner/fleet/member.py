@@ -19,6 +19,7 @@ from humming.errors import HummingError
 from humming.jit.identity import here
 from search_spaces.load import load_spaces
 from tuner.budget import Budget
+from tuner.fleet.misses import missed_tasks
 from tuner.fleet.work import Order, Result
 from tuner.pipeline import Count, settle_open
 from tuner.progress import Watch
@@ -44,12 +45,15 @@ def carry_out(order: Order, tell: Callable[[str], None]) -> Result:
     if order.cpus:
         os.sched_setaffinity(0, order.cpus)
     work, counted = order.work, Count()
-    tasks, _ = make_tasks(work.workload, work.m_values, order.device, load_spaces())
     watch = _Telling(tell)
     with open_for_tuning(order.url, watch.note) as store:
         left_s = None if order.until is None else (order.until - store.clock()).total_seconds()
         budget = Budget(None if left_s is None else max(0.0, left_s))
         identity = here(order.device)
+        if work.workload is None:
+            tasks, _ = missed_tasks(store, identity)
+        else:
+            tasks, _ = make_tasks(work.workload, work.m_values, order.device, load_spaces())
         settle_open(tasks, identity, store, budget, watch, work.since, counted)
     return Result(order.device.name, counted.trials)
 

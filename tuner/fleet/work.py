@@ -16,10 +16,10 @@ from tuner.workload import Workload
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be settled, the same for every member. With `since` a problem that was settled
-    before counts as open."""
+    """What is to be settled, the same for every member; without a workload it is what serving
+    processes missed. With `since` a problem that was settled before counts as open."""
 
-    workload: Workload
+    workload: Workload | None
     m_values: tuple[int, ...]
     since: datetime | None = None
 

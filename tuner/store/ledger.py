@@ -148,7 +148,9 @@ def _counted(content: dict[str, Any]) -> Iterator[_Counted]:
     if not all(time.tzinfo for time in times.values()):
         raise ValueError("a time without a zone")
     times["until"] = min(times["until"], datetime.now(timezone.utc))
-    who = f"{str(content['host'])[:200]}:{int(content['pid'])}:{content['since'][:40]}"
+    if type(content["host"]) is not str or type(content["pid"]) is not int:
+        raise ValueError("a process without a name")
+    who = f"{content['host'][:200]}:{content['pid']}:{content['since'][:40]}"
     machines = {name: _identity(values) for name, values in content["identities"].items()}
     for call in content["calls"]:
         identity = machines[call["identity"]]

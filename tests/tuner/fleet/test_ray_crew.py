@@ -58,7 +58,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def _command(model: Path, file: Path, *more: str) -> list[str]:
     return [
         *(sys.executable, "-m", "tuner.cli", "--model", str(model), "--format", "int8"),
-        *("--m", "1,2", "--db", str(file), "--budget", "240s", "--json", *more),
+        *("--m", "1,2,4,8", "--db", str(file), "--budget", "240s", "--json", *more),
     ]
 
 
@@ -100,7 +100,7 @@ def test_two_nodes_give_the_evidence_of_one_and_survive_a_kill(
     said, errors = run.communicate(timeout=300)
     assert run.returncode == 0, errors
     report = json.loads(said)
-    assert report["settled"] == len(report["problems"]) == 4
+    assert report["settled"] == len(report["problems"]) == 8
     identity = here(cpu_device(1))
     with open_store(str(alone)) as serial, open_store(str(crew)) as shared:
         assert shared.settled(identity).keys() == serial.settled(identity).keys()
