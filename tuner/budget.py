@@ -10,6 +10,9 @@ from pathlib import Path
 
 from humming.errors import UsageError
 
+CLOSING_S = 0.5
+"""What writing the table and ending takes; it counts as spent from the start."""
+
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 

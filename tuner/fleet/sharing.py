@@ -3,7 +3,6 @@ repeating it. How a problem is settled is pipeline.py."""
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from tuner.budget import Budget
 from tuner.store.records import Lease
 from tuner.store.store import Store
 from tuner.tasks import Task
+from tuner.weights import weights
 
 LEASE_S = 60.0
 """After this long without a renewal someone else takes a problem over."""
@@ -37,6 +37,7 @@ def share_out(
     process tunes is waited for, and taken over where its lease runs out.
     """
     left, told = list(tasks), False
+    worth = weights(tasks, store.winners(identity))
     while left and not budget.over:
         held = store.lease(identity, [task.problem for task in left], LEASE_S, since)
         if held is None:
@@ -50,10 +51,11 @@ def share_out(
             continue
         with _kept(store, held):
             others = len(store.leased(identity) - {held.problem_id})
-            rounds = math.ceil(max(1, len(left) - others) / (others + 1))
+            ours = (len(left) - others) / len(left) / (others + 1)
+            waiting = sum(worth[task.problem.id] for task in left) * max(0.0, ours)
             task = next(task for task in left if task.problem.id == held.problem_id)
             left.remove(task)
-            settle(task, budget.share(1.0, rounds))
+            settle(task, budget.share(worth[held.problem_id], waiting))
 
 
 @contextmanager

@@ -100,7 +100,7 @@ def test_what_another_tunes_is_waited_for_and_taken_over_when_its_lease_ends(
     tasks, store, monkeypatch
 ) -> None:
     monkeypatch.setattr(sharing, "POLL_S", 0.02)
-    theirs = store.lease(HERE, [tasks[0].problem], 0.3)
+    theirs = store.lease(HERE, [tasks[0].problem], 1.0)
     assert theirs is not None
     done: list[str] = []
     notes = _share(tasks[:2], store, done)
