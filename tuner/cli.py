@@ -19,7 +19,7 @@ from rich.console import Console
 from humming.errors import HummingError, UsageError
 from humming.settings import database_url, tables_dir
 from humming.version import __version__, require_alone
-from tuner.budget import Budget, parse_duration, process_age_s
+from tuner.budget import CLOSING_S, Budget, parse_duration, process_age_s
 from tuner.commands import machine, models, moving, records, tables
 from tuner.commands.options import AsJson, Database, DeviceName, Format, Model, Tokens, Tp
 from tuner.commands.output import console, interruptible, named_device, print_json, say
@@ -29,7 +29,7 @@ from tuner.progress import Watch
 from tuner.report import print_table, to_json
 from tuner.store.failover import open_for_tuning
 from tuner.store.migrate import upgrade
-from tuner.tasks import parse_m
+from tuner.tasks import parse_m, parse_routing
 
 app = typer.Typer(
     add_completion=False,
@@ -71,6 +71,10 @@ def main_job(
         str | None, typer.Option(help="Time in all, from process start, such as 60s or 10m.")
     ] = None,
     format: Format = None,
+    routing: Annotated[
+        str,
+        typer.Option(help="How tokens fall on experts: uniform, zipf1.2, or a recorded file."),
+    ] = "uniform",
     resume: Annotated[
         bool, typer.Option("--continue", help="Search on where a problem is settled.")
     ] = False,
@@ -108,9 +112,10 @@ def main_job(
         tp=tp,
         format=format,
         resume=resume,
+        routing=parse_routing(routing),
     )
     seconds = None if budget is None else parse_duration(budget)
-    deadline = Budget(seconds, process_age_s())
+    deadline = Budget(seconds, process_age_s() + CLOSING_S)
     errors = Console(stderr=True, soft_wrap=True)
     watch = Watch(errors, quiet=as_json)
     with (

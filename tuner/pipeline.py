@@ -18,6 +18,7 @@ from humming.errors import StoreAwayError, UsageError
 from humming.jit.identity import here
 from humming.spec.device import Device
 from humming.spec.identity import Identity
+from humming.spec.routing import UNIFORM
 from search_spaces.load import load_spaces
 from tuner.budget import Budget
 from tuner.compile_pool import cores

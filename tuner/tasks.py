@@ -3,6 +3,7 @@ rule. Times and stores nothing."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from humming.errors import LegalityError, UsageError
 from humming.spec.device import Device
 from humming.spec.layouts import layout_for
 from humming.spec.problem import M_END, Problem
-from humming.spec.routing import UNIFORM
+from humming.spec.routing import check_routing
 from search_spaces.model import SearchSpace
 from tuner.candidates import Candidates, legal_candidates
 from tuner.workload import LayerGroup, Workload
@@ -61,6 +62,20 @@ def parse_m(text: str) -> tuple[int, ...]:
     return tuple(values)
 
 
+def parse_routing(text: str) -> str:
+    """The routing of a name, or of a file of `humming.record_routing`. Raises UsageError."""
+    if text.endswith(".json"):
+        try:
+            text = str(json.loads(Path(text).read_text())["routing"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"--routing must name a file of humming.record_routing, but '{text}' is none "
+                f"({type(error).__name__}); record one, or write uniform"
+            ) from error
+    check_routing(text)
+    return text
+
+
 def make_tasks(
     workload: Workload,
     m_values: tuple[int, ...],
@@ -89,7 +104,7 @@ def make_tasks(
                 op=group.op,
                 experts=group.experts,
                 top_k=group.top_k,
-                routing=UNIFORM if group.op == "moe" else None,
+                routing=workload.routing if group.op == "moe" else None,
                 act_order=group.act_order,
             )
             try:

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from humming.spec.routing import UNIFORM
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -54,7 +56,7 @@ class Workload:
     ("bf16", "fp16", "fp32").
 
     `warnings` are whole sentences: shapes that no group or block fits, values that were taken for
-    granted.
+    granted; `routing` names how tokens fall on experts.
     """
 
     model: str
@@ -63,6 +65,7 @@ class Workload:
     problems: tuple[LayerGroup, ...]
     unquantized: tuple[LayerGroup, ...]
     warnings: tuple[str, ...]
+    routing: str = UNIFORM
 
 
 def merge(layers: Iterable[Layer]) -> tuple[LayerGroup, ...]:
