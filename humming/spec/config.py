@@ -130,6 +130,7 @@ class WgmmaConfig:
     cluster_n    blocks along n that bring x for each other
     split_k      blocks of a cluster that share an output tile's k (1 = off)
     num_stages   shared memory stages of 64 columns of x and w in flight
+    num_stores   pieces of the output that the copy engine has at once; 1 = threads write it
     raster_group_m    output tiles along m that neighbours of a wave go through before the next n
     blocks_per_sm     blocks for which registers are to be found on one multiprocessor
     stream_k     1: tiles that fill no whole wave are cut along k and spread over all blocks
@@ -143,6 +144,7 @@ class WgmmaConfig:
     cluster_n: int
     split_k: int
     num_stages: int
+    num_stores: int
     raster_group_m: int
     blocks_per_sm: int
     stream_k: int
@@ -153,6 +155,7 @@ class WgmmaConfig:
         for mark, value, off in (
             ("c", self.cluster_n, 1),
             ("k/", self.split_k, 1),
+            ("s", self.num_stores, 1),
             ("r", self.raster_group_m, 8),
             ("b", self.blocks_per_sm, 1),
             ("stream", self.stream_k, 0),
@@ -261,6 +264,8 @@ class MmaConfig:
     blocks_per_sm     blocks for which registers are to be found on one multiprocessor
     dependent_launch  1: the weights' stream starts before the kernel before has ended
     narrow            1: products of 4-bit codes, where codes are multiplied and the GPU has such
+    half_sums         1: 64 columns are added up in fp16 before they are in fp32, for GPUs that do
+                      so twice as fast; the error is several times as large
     """
 
     family: ClassVar[str] = "mma"
@@ -278,6 +283,7 @@ class MmaConfig:
     blocks_per_sm: int
     dependent_launch: int
     narrow: int = 0
+    half_sums: int = 0
 
     @property
     def warps(self) -> int:
@@ -295,6 +301,7 @@ class MmaConfig:
             ("b", self.blocks_per_sm, 1),
             ("pdl", self.dependent_launch, 1),
             ("narrow", self.narrow, 0),
+            ("half", self.half_sums, 0),
         ):
             text += f" {mark}{value}" if value != off else ""
         return text

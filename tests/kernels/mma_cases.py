@@ -40,6 +40,7 @@ CHOICES: dict[str, tuple[int, ...]] = {
     "stream_k": (0, 1),
     "blocks_per_sm": (1, 2),
     "dependent_launch": (0, 1),
+    "half_sums": (0, 1),
 }
 
 KNOBS = tuple(CHOICES)[:10]

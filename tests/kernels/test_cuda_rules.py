@@ -20,7 +20,7 @@ from humming.spec.legality import RULES, config_violations, mma_smem_bytes, skin
 ASSERTED = re.compile(r'static_assert\([^;]*?"((?:skinny|dequantize|mma|wgmma)_\w+)"\)')
 RING = replace(PLAIN, num_stages=2)
 GROUP = replace(PLAIN, num_stages=2, warpgroup=1, block_m=16)
-WGMMA = WgmmaConfig(64, 2, 1, 1, 1, 4, 8, 1, 0, 0)
+WGMMA = WgmmaConfig(64, 2, 1, 1, 1, 4, 1, 8, 1, 0, 0)
 MMA = MmaConfig(64, 64, 64, 2, 2, 1, 2, 1, 0, 0, 8, 1, 0)
 BROKEN: dict[str, tuple[tuple[int, int], str, KernelConfig]] = {
     "skinny_block_m_range": ((9, 0), "bf16", replace(PLAIN, block_m=40)),
@@ -59,6 +59,7 @@ BROKEN: dict[str, tuple[tuple[int, int], str, KernelConfig]] = {
     "mma_blocks_per_sm_range": ((9, 0), "bf16", replace(MMA, blocks_per_sm=5)),
     "mma_dependent_launch_range": ((9, 0), "bf16", replace(MMA, dependent_launch=2)),
     "mma_accumulators_fit": ((9, 0), "bf16", replace(MMA, block_m=256, block_n=128)),
+    "mma_half_sums": ((9, 0), "bf16", replace(MMA, half_sums=1)),
     "mma_cluster_device": ((8, 0), "bf16", replace(MMA, split_k=2, cluster=1)),
     "mma_dependent_device": ((8, 9), "bf16", replace(MMA, dependent_launch=1)),
     "mma_bf16_device": ((7, 5), "bf16", MMA),
@@ -68,6 +69,7 @@ BROKEN: dict[str, tuple[tuple[int, int], str, KernelConfig]] = {
     "wgmma_cluster_n": ((9, 0), "bf16", replace(WGMMA, cluster_n=8)),
     "wgmma_cluster_shares_x": ((9, 0), "bf16", replace(WGMMA, cluster_n=4, block_m=48)),
     "wgmma_split_k": ((9, 0), "bf16", replace(WGMMA, split_k=3)),
+    "wgmma_num_stores_range": ((9, 0), "bf16", replace(WGMMA, num_stores=17)),
     "wgmma_num_stages_range": ((9, 0), "bf16", replace(WGMMA, num_stages=2)),
     "wgmma_raster_group_m_range": ((9, 0), "bf16", replace(WGMMA, raster_group_m=0)),
     "wgmma_blocks_per_sm_range": ((9, 0), "bf16", replace(WGMMA, blocks_per_sm=5, block_m=16)),

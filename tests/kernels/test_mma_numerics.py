@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
+from cuda_cases import problem
 from gpu_cases import MOST_ROWS, case, compile_all, device, dtypes, kernel, launch, relative_error
 from mma_cases import mma_configs
+
+from humming.spec.legality import config_violations
 
 pytestmark = pytest.mark.gpu
 
@@ -54,6 +59,19 @@ def _assert_as_good_as_torch(out, operands, m, bias, what):
     if out.numel() < 256:  # few outputs are few samples of rounding, and noisy
         limit = max(1.7 * theirs, 0.6 * torch.finfo(out.dtype).eps)
     assert ours <= limit, f"{what}: {ours:.2e}, torch {theirs:.2e}"
+
+
+def test_sums_that_begin_in_fp16_cost_several_times_the_error_and_no_more():
+    operands = case(648, 1160, "fp16")
+    for config in configs()[1:4]:
+        halves = replace(config, half_sums=1)
+        if config_violations(halves, problem("fp16"), device()):
+            continue
+        out = launch(kernel(halves, "fp16"), _rows(operands, 70), operands.packed)
+        plain = launch(kernel(config, "fp16"), _rows(operands, 70), operands.packed)
+        answer = operands.answer(70, False)
+        assert not torch.equal(out, plain)
+        assert relative_error(out, answer) <= 8 * relative_error(plain, answer)
 
 
 def test_rows_at_odd_places_and_any_stride_are_read_right():

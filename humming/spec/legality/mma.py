@@ -53,7 +53,8 @@ def _ring(config: MmaConfig, problem: Problem) -> int:
 def mma_accumulators(config: MmaConfig) -> int:
     """Registers of a thread that hold sums."""
     tile = config.block_m * config.block_n * config.warps_k
-    return tile // (32 * config.warps) if config.warps else 0
+    sums = tile // (32 * config.warps) if config.warps else 0
+    return sums + (sums // 2 if config.half_sums else 0)
 
 
 def mma_accumulators_most(config: MmaConfig) -> int:
@@ -221,6 +222,21 @@ RULES: tuple[Rule, ...] = (
     _range("raster_group_m", 1, 1 << 16),
     _range("blocks_per_sm", 1, 4),
     _range("dependent_launch", 0, 1),
+    _rule(
+        "half_sums",
+        lambda c, p, d: (
+            c.half_sums == 0
+            or (
+                c.half_sums == 1
+                and p.activation_dtype == "fp16"
+                and not mma_bytes.multiplies_codes(p)
+            )
+        ),
+        lambda c, p, d: (
+            "half_sums must be 0, or 1 where numbers of fp16 are multiplied, but got "
+            f"half_sums={c.half_sums} and {p.activation_dtype}"
+        ),
+    ),
     _rule(
         "cluster_split",
         lambda c, p, d: c.split_k > 1 or not c.cluster,

@@ -65,6 +65,16 @@ struct Fp16 {
     ptx::mma_m16n8k8_f16(d, a[2], a[3], b[1]);
 #endif
   }
+  // With sums in this type.
+  static __device__ __forceinline__ void warp_multiply(u32 (&d)[2], const u32 (&a)[4],
+                                                       const u32 (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
+    ptx::mma_m16n8k16_f16_f16(d, a, b);
+#else
+    ptx::mma_m16n8k8_f16_f16(d, a[0], a[1], b[0]);
+    ptx::mma_m16n8k8_f16_f16(d, a[2], a[3], b[1]);
+#endif
+  }
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   static __device__ __forceinline__ void group_multiply(float (&d)[1][4], const u32 (&a)[4],
                                                         u64 b) {

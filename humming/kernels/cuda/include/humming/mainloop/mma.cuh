@@ -37,6 +37,9 @@ struct MmaFragments {
   u32 a[2][Plan::warp_tiles][4];
   CodeWords<Codes::bits> words[Plan::warp_tiles];
   Factors factors[Plan::warp_tiles];
+  // Of 64 columns, where sums begin in 16 bits.
+  static constexpr bool halves = Config::half_sums != 0;
+  u32 part[halves ? Plan::warp_tiles : 1][halves ? Plan::columns : 1][2];
 
   __device__ __forceinline__ void begin() {}
   __device__ __forceinline__ void finish(MmaSums<Config>&) const {}
@@ -75,8 +78,26 @@ struct MmaFragments {
 #pragma unroll
     for (int c = 0; c < piece; ++c)
 #pragma unroll
-      for (int t = 0; t < Plan::warp_tiles; ++t)
-        Activation::warp_multiply(sums[t][number * piece + c], a[step % 2][t], b[buffer][c]);
+      for (int t = 0; t < Plan::warp_tiles; ++t) {
+        const int column = number * piece + c;
+        if constexpr (halves) {
+          multiply_in_halves(sums[t][column], part[t][column], step, a[step % 2][t], b[buffer][c]);
+        } else {
+          Activation::warp_multiply(sums[t][column], a[step % 2][t], b[buffer][c]);
+        }
+      }
+  }
+
+ private:
+  static __device__ __forceinline__ void multiply_in_halves(float (&sum)[4], u32 (&of_tile)[2],
+                                                            int step, const u32 (&w)[4],
+                                                            const u32 (&x)[2]) {
+    if (step % 4 == 0) of_tile[0] = of_tile[1] = 0;
+    Activation::warp_multiply(of_tile, w, x);
+    if (step % 4 != 3) return;
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      sum[j] += Activation::widen(static_cast<u16>(of_tile[j / 2] >> (j % 2 * 16)));
   }
 };
 

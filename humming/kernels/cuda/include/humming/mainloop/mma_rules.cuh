@@ -42,7 +42,10 @@ struct MmaRules {
   static_assert(Config::stream_k == 0 ||
                     (Config::split_k == 1 && mma_divides(Config::warps_k, fragments)),
                 "mma_stream_k_knobs");
-  static_assert(sums <= (warps * Config::blocks_per_sm <= 8 ? 144 : 80), "mma_accumulators_fit");
+  static_assert(Config::half_sums == 0 || Config::Activation::exponent_bits == 5, "mma_half_sums");
+  static_assert(sums + (Config::half_sums ? sums / 2 : 0) <=
+                    (warps * Config::blocks_per_sm <= 8 ? 144 : 80),
+                "mma_accumulators_fit");
 #if defined(__CUDA_ARCH__)
   static_assert(__CUDA_ARCH__ >= Config::Activation::least_arch, "mma_bf16_device");
   static_assert(Config::cluster == 0 || __CUDA_ARCH__ >= 900, "mma_cluster_device");
