@@ -84,6 +84,9 @@ class PackedModule(nn.Module):
         for name, buffer in BUFFERS.items():
             setattr(self, buffer, getattr(packed, name))
         self.bias = bias
+        for tensor in self._buffers.values():
+            if tensor is not None:
+                _keep_static(tensor)
         self.dtype, self.spec = dtype, LayerSpec.of(packed, table)
         self._forget()
         keep_told(self)
@@ -195,3 +198,10 @@ class PackedModule(nn.Module):
             self.spec = replace(self.spec, table=None)  # pickled on another machine
         # Loading may have put the tensors on another device than they were saved on.
         self._settle(repacked(self._packed(), self.dtype), self.bias, self.dtype)
+
+
+def _keep_static(tensor: torch.Tensor) -> None:
+    """Has torch.compile take the sizes of `tensor` for constants: where a number of rows happens
+    to be one of them, both would be the same symbol, and other rows another compilation. As
+    torch._dynamo.mark_static, which takes seconds to import."""
+    tensor._dynamo_static_indices = set(range(tensor.dim()))  # type: ignore[attr-defined]
