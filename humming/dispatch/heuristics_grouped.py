@@ -47,7 +47,22 @@ def _wgmma(rows: int) -> list[KernelConfig]:
     """Two warpgroups of 128 rows of w, or of 64 where more are not to be had."""
     block_m = next((size for size in (64, 80, 96, 112, 128) if rows <= size), 128)
     shapes = [(2, 5), (2, 4), (2, 3), (1, 6), (1, 4), (1, 3)]
-    return [WgmmaConfig(block_m, 2, tiles, 1, 1, stages, 8, 1, 0, 1) for tiles, stages in shapes]
+    return [
+        WgmmaConfig(
+            block_m=block_m,
+            warpgroups=2,
+            tiles_n=tiles,
+            cluster_n=1,
+            split_k=1,
+            num_stages=stages,
+            num_stores=1,
+            raster_group_m=8,
+            blocks_per_sm=1,
+            stream_k=0,
+            dependent_launch=1,
+        )
+        for tiles, stages in shapes
+    ]
 
 
 def _mma(rows: int) -> list[KernelConfig]:

@@ -112,7 +112,10 @@ __device__ __forceinline__ void block_wgmma_experts(const TensorMap* codes_map, 
                                                     const WgmmaCall& call,
                                                     const ExpertsCall& experts) {
   using Plan = WgmmaPlan<Config>;
-  constexpr int fill_registers = 56;
+  // What the multiplying warpgroups leave: to ask for more would wait forever.
+  constexpr int left = Plan::begin_registers * (Config::warpgroups + 1) -
+                       Plan::drain_registers * Config::warpgroups;
+  constexpr int fill_registers = left < 56 ? left / 8 * 8 : 56;
   shared = Plan::aligned(shared);
   const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
