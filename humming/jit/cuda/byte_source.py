@@ -53,7 +53,8 @@ def render_bytes(config: Wgmma8Config | ScaledMmConfig, problem: Problem) -> Ker
     }
     if isinstance(config, Wgmma8Config):
         static["smem_bytes"] = wgmma8_smem_bytes(config, problem)
-    picks = {"activation": CXX_TYPES[problem.activation_dtype]}
+    activation = CXX_TYPES[problem.activation_dtype]
+    picks = {"activation": activation, "scale_type": static["scale"].replace("Fp32", activation)}
     text = environment().get_template(f"{config.family}.cu.j2").render(**static, **picks)
     return KernelSource(
         family=config.family,
