@@ -15,6 +15,7 @@ from pathlib import Path
 
 from humming import settings
 from humming.dispatch.intervals import TunedTable
+from humming.dispatch.shipped import shipped_table
 from humming.dispatch.sources import load_table
 from humming.dispatch.tables import current_path, read_table
 from humming.errors import HummingError
@@ -98,12 +99,12 @@ def table(s: Surroundings) -> Finding:
     """Whether a tuned table serves this device: exact, compatible, stale or none."""
     tune = "humming-tune --model config.json"
     try:
-        found = _table(settings.database_url(s.database))
+        found = _table(s.database)
     except HummingError as error:
         return failed_by(error)
-    if found is None or not found.entries:
-        return warn("no tuned table yet, so the heuristic serves", tune)
     identity = here(s.device)
+    if found is None or not found.entries:
+        return warn(f"no tuned table yet, so {_rest(identity)} serves", tune)
     tiers = Counter(tier(entry.identity, identity) for entry in found.entries)
     count = ", ".join(f"{tiers[name]} {name}" for name in TIERS if tiers[name])
     text = f"table {found.id[:8]}: layers {count}"
@@ -116,11 +117,21 @@ def table(s: Surroundings) -> Finding:
     )
 
 
-def _table(url: str) -> TunedTable | None:
-    if not url.startswith("sqlite:"):
-        return load_table(url)
+def _table(database: str | None) -> TunedTable | None:
+    url = settings.database_url(database)
+    named = database is None and settings.table_name() is not None
+    if named or not url.startswith("sqlite:"):
+        return load_table(None if named else url)
     path = current_path(settings.tables_dir(url))
     return None if path is None else read_table(path)
+
+
+def _rest(identity: Identity) -> str:
+    """What serves without a table of the user's."""
+    shipped = shipped_table(identity.device)
+    entries = shipped.entries if shipped else ()
+    layers = sum(tier(one.identity, identity) != "none" for one in entries)
+    return f"the shipped table ({layers} layers), then the heuristic" if layers else "the heuristic"
 
 
 def _difference(found: TunedTable, identity: Identity) -> str:

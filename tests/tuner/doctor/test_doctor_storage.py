@@ -122,6 +122,17 @@ def test_the_tier_of_the_table(here, change, status, says):
     assert finding.status == status and says in finding.found
 
 
+def test_the_table_that_the_variable_names(here, monkeypatch):
+    made = write_generation([], tables_dir(here.database), name="prod")
+    monkeypatch.setenv("HUMMING_DB", f"sqlite:///{here.database}")
+    monkeypatch.setenv("HUMMING_TABLE", "@prod")
+    finding = storage.table(replace(here, database=None))
+    assert finding.status == "warn" and "no tuned table yet" in finding.found
+    monkeypatch.setenv("HUMMING_TABLE", "@absent")
+    assert storage.table(replace(here, database=None)).status == "fail"
+    assert made.path.is_file()
+
+
 def test_threads_against_the_container(here, tmp_path, monkeypatch):
     monkeypatch.setattr(machine.torch, "get_num_threads", lambda: 4)
     monkeypatch.setattr(machine, "available_threads", lambda: 2)
