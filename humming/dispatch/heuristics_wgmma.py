@@ -44,6 +44,8 @@ _TILES = (
 _MOST_STAGES = 14
 _RASTER_ROWS = 2048  # of x, that a wave goes through before the next rows of w
 _STAGE_K = 64
+_STORE_ROWS = 32  # of x, in a piece of the output
+_STAGES_BESIDE_STORES = 4
 _LEAST_SHARE = 512  # columns of k that a block has
 
 _SPLITS = (2, 4)
@@ -105,6 +107,7 @@ def _choices(problem: Problem, device: Device) -> Iterator[WgmmaConfig]:
             cluster_n=1,
             split_k=1,
             num_stages=3,
+            num_stores=1,
             raster_group_m=max(8, _RASTER_ROWS // block_m),
             blocks_per_sm=blocks_per_sm,
             stream_k=0,
@@ -114,6 +117,11 @@ def _choices(problem: Problem, device: Device) -> Iterator[WgmmaConfig]:
         if deep:
             yield deep
             yield replace(deep, stream_k=1)
+        stores = block_m // _STORE_ROWS
+        if stores > 1 and block_m % _STORE_ROWS == 0 and blocks_per_sm == 1:
+            deep = _deepest(replace(config, num_stores=stores), problem, device)
+            if deep and deep.num_stages >= _STAGES_BESIDE_STORES:
+                yield deep
         for split_k in _SPLITS:
             deep = _deepest(replace(config, split_k=split_k), problem, device)
             if deep and problem.k >= split_k * _LEAST_SHARE:
@@ -133,18 +141,19 @@ def wgmma_cost(
 
     blocks = dealt.clusters * config.cluster_n * config.split_k
     rows, together = wgmma_block_rows(config), config.blocks_per_sm if blocks > sms else 1
-    stored = problem.quant.weight.dtype
-    decode = 1.0 if stored.is_integer or stored.bits == 8 else _FLOAT_DECODE
+    dtype = problem.quant.weight.dtype
+    decode = 1.0 if dtype.is_integer or dtype.bits == 8 else _FLOAT_DECODE
     step = costs.step * decode + costs.step_row * config.block_m
     multiply = rows // 16 * together * step + costs.stage
     chain = costs.chain + costs.chain_tile * decode * config.tiles_n
-    bits = stored.bits
+    bits = dtype.bits
     read = (config.block_m * _STAGE_K * 2 + rows * _STAGE_K * bits // 8) * together / costs.read
     stage = float((multiply**6 + chain**6 + read**6) ** (1 / 6))
 
     outputs = config.block_m * rows * together / 8192
     cost = many * stage + costs.block * (costs.shorter if config.blocks_per_sm > 1 else 1)
-    cost += costs.next_tile * max(0, waves - 1) + costs.out * waves * outputs
+    stored = 1 if config.num_stores > 1 else waves  # the others' stores hide behind products
+    cost += costs.next_tile * max(0, waves - 1) + costs.out * stored * outputs
     if shares:
         cost += costs.meet + (costs.out + costs.meet_out) * outputs
     if config.split_k > 1:

@@ -51,6 +51,7 @@ def test_the_formula_of_shared_memory_is_the_wgmma_kernels_own():
             num_stages=generator.randint(3, 12),
             blocks_per_sm=generator.randint(1, 2),
             split_k=generator.choice((1, 2, 4)),
+            num_stores=generator.choice((1, 2, 8)),
         )
         bits = generator.randint(1, 8)
         asked = problem("bf16", format=f"int{bits}g128")

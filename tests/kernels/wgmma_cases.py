@@ -17,6 +17,7 @@ PLAIN_WGMMA = WgmmaConfig(
     cluster_n=1,
     split_k=1,
     num_stages=4,
+    num_stores=1,
     raster_group_m=8,
     blocks_per_sm=1,
     stream_k=0,
@@ -50,6 +51,13 @@ SPLIT = (
     (4, (16, 2, 1, 1, 6, 2, 0)),
 )
 """split_k, and the rest."""
+STORES = (
+    (8, (256, 2, 1, 1, 4, 1, 0)),
+    (2, (128, 3, 1, 1, 6, 1, 0)),
+    (4, (64, 2, 2, 1, 6, 1, 1)),
+    (3, (48, 2, 1, 2, 6, 1, 0)),
+)
+"""num_stores, and the rest."""
 
 
 def wgmma_configs() -> list[WgmmaConfig]:
@@ -58,6 +66,10 @@ def wgmma_configs() -> list[WgmmaConfig]:
     found += [
         replace(PLAIN_WGMMA, split_k=split_k, **dict(zip(KNOBS, knobs, strict=True)))
         for split_k, knobs in SPLIT
+    ]
+    found += [
+        replace(PLAIN_WGMMA, num_stores=num_stores, **dict(zip(KNOBS, knobs, strict=True)))
+        for num_stores, knobs in STORES
     ]
     found = [
         replace(c, dependent_launch=int(i % 4 != 3), raster_group_m=1 + i)

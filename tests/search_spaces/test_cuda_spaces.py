@@ -34,7 +34,7 @@ def _legal(family: str, problem: Problem, device: Device) -> list[KernelConfig]:
         _problem,
         n=st.integers(1, 300) | st.integers(1, 200_000),
         k=st.integers(1, 4000).map(lambda eights: 8 * eights),
-        m=st.integers(0, 64),
+        m=st.integers(0, 32),
     ),
     st.builds(
         gpu,
@@ -55,7 +55,7 @@ def test_many_rows_are_left_to_dequantize(m):
 
 
 @pytest.mark.parametrize("n, k", [(4096, 14336), (6144, 4096), (8192, 8192), (28672, 4096)])
-@pytest.mark.parametrize("m", [1, 4, 8, 16, 24, 32, 48, 64])
+@pytest.mark.parametrize("m", [1, 4, 8, 16, 24, 32])
 def test_candidates_of_a_layer_fit_a_budget_of_minutes(n, k, m):
     assert 60 <= len(_legal("skinny", _problem(n, k, m), gpu((9, 0)))) <= 250
 
@@ -66,10 +66,10 @@ FORMATS = ("int1g128", "int2g128", "int3g64", "uint4g128z", "int8", "mxfp4", "nv
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("m", [1, 16, 32, 64])
 def test_other_formats_have_as_many_candidates(format, m):
-    counts = [
-        len(_legal("skinny", _problem(8192, 8192, m, format), gpu(c))) for c in [(9, 0), (8, 0)]
-    ]
-    assert all(8 <= count <= 250 for count in counts), counts
+    problem = _problem(8192, 8192, m, format)
+    assert 8 <= len(_legal("skinny", problem, gpu((8, 0)))) <= 250
+    of_hopper = _legal("skinny", problem, gpu((9, 0))), _legal("wgmma", problem, gpu((9, 0)))
+    assert 8 <= len(of_hopper[m > 32]) <= 250
     assert _legal("skinny", _problem(1000, 1004, m, format), gpu((7, 5)))
     assert _legal("dequantize", _problem(1000, 1004, m, format), gpu((9, 0)))
 

@@ -26,7 +26,13 @@ from humming.jit.cuda.tensor_map import (
 )
 from humming.jit.load import PackedOperand
 from humming.spec.config import WgmmaConfig
-from humming.spec.legality import WgmmaDeal, wgmma_block_rows, wgmma_deal, wgmma_threads
+from humming.spec.legality import (
+    WgmmaDeal,
+    wgmma_block_rows,
+    wgmma_deal,
+    wgmma_staged_rows,
+    wgmma_threads,
+)
 
 _STAGE_K = 64
 _MOST_MAPS = 256
@@ -40,7 +46,7 @@ class WgmmaKernel(CudaKernel):
 
     name = "humming_wgmma"
     takes_permutation = True
-    _TYPES = (None, None, *(POINTER,) * 7, *(INT,) * 5, LONG)
+    _TYPES = (None, None, None, *(POINTER,) * 7, *(INT,) * 5, LONG, INT)
 
     def __init__(self, compiled: CompiledKernel) -> None:
         super().__init__(compiled)
@@ -48,7 +54,7 @@ class WgmmaKernel(CudaKernel):
         self._config = config
         self._threads = wgmma_threads(config)
         self._sm_counts: dict[int, int] = {}
-        self._x_maps: OrderedDict[tuple[int, ...], TensorMap] = OrderedDict()
+        self._row_maps: OrderedDict[tuple[int, ...], TensorMap] = OrderedDict()
         self._code_maps: dict[int, tuple[weakref.ref[torch.Tensor], int, TensorMap]] = {}
 
     def scratch_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:  # noqa: ARG002
@@ -94,9 +100,12 @@ class WgmmaKernel(CudaKernel):
         x = _aligned(x)
         if bias is not None:
             bias = bias.to(torch.float32).contiguous()
+        x_map = self._x_map(x)
+        mapped = config.num_stores > 1 and _is_even(out)
         values = (
-            self._x_map(x),
+            x_map,
             self._codes_map(packed),
+            self._out_map(out) if mapped else x_map,
             packed.scales.data_ptr(),
             _address(packed.zero_points),
             _address(packed.row_scales),
@@ -110,6 +119,7 @@ class WgmmaKernel(CudaKernel):
             dealt.whole,
             dealt.runs,
             out.stride(0) if m > 1 else n,
+            int(mapped),
         )
         function.launch(
             (1, dealt.clusters * cluster),
@@ -121,17 +131,23 @@ class WgmmaKernel(CudaKernel):
         )
 
     def _x_map(self, x: torch.Tensor) -> TensorMap:
-        """The map of x, encoded once for an address and a shape: serving repeats both."""
-        m, k = x.shape
-        row = x.stride(0) * 2 if m > 1 else -(-k // 8) * 16
-        key = (x.data_ptr(), m, k, row)
-        found = self._x_maps.get(key)
+        box_rows = self._config.block_m // self._config.cluster_n
+        return self._row_map(x, (box_rows, _STAGE_K))
+
+    def _out_map(self, out: torch.Tensor) -> TensorMap:
+        return self._row_map(out, (wgmma_staged_rows(self._config), 64))
+
+    def _row_map(self, rows: torch.Tensor, box: tuple[int, int]) -> TensorMap:
+        """The map of x or out, encoded once for an address and a shape: serving repeats both."""
+        m, columns = rows.shape
+        row = rows.stride(0) * 2 if m > 1 else -(-columns // 8) * 16
+        key = (rows.data_ptr(), m, columns, row, *box)
+        found = self._row_maps.get(key)
         if found is None:
-            box = (self._config.block_m // self._config.cluster_n, _STAGE_K)
-            found = tensor_map(key[0], UINT16, (m, k), row, box, SWIZZLE_128)
-            self._x_maps[key] = found
-            if len(self._x_maps) > _MOST_MAPS:
-                self._x_maps.popitem(last=False)
+            found = tensor_map(key[0], UINT16, (m, columns), row, box, SWIZZLE_128)
+            self._row_maps[key] = found
+            if len(self._row_maps) > _MOST_MAPS:
+                self._row_maps.popitem(last=False)
         return found
 
     def _codes_map(self, packed: PackedOperand) -> TensorMap:
@@ -153,14 +169,20 @@ class WgmmaKernel(CudaKernel):
 def _aligned(x: torch.Tensor) -> torch.Tensor:
     """x, or a copy of it whose rows begin at multiples of 16 bytes, as tensor maps want them."""
     m, k = x.shape
-    stride = x.stride(0)
-    if x.data_ptr() % ALIGNMENT == 0 and (m == 1 or (stride >= k and stride % 8 == 0)):
+    if _is_even(x):
         return x
     return x.new_empty((m, -(-k // 8) * 8))[:, :k].copy_(x)
 
 
 def _address(tensor: torch.Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
+
+
+def _is_even(rows: torch.Tensor) -> bool:
+    """Whether rows follow each other at multiples of 16 bytes."""
+    stride = rows.stride(0)
+    whole = stride >= rows.shape[1] and stride % 8 == 0
+    return rows.data_ptr() % ALIGNMENT == 0 and (rows.shape[0] == 1 or whole)
 
 
 def _sm_count(index: int) -> int:

@@ -35,6 +35,7 @@ from humming.spec.legality.wgmma import (
     wgmma_block_rows,
     wgmma_deal,
     wgmma_smem_bytes,
+    wgmma_staged_rows,
     wgmma_threads,
 )
 from humming.spec.legality.wgmma8 import wgmma8_smem_bytes
@@ -60,6 +61,7 @@ __all__ = [
     "wgmma_block_rows",
     "wgmma_deal",
     "wgmma_smem_bytes",
+    "wgmma_staged_rows",
     "wgmma_threads",
 ]
 

@@ -15,6 +15,7 @@ BLOCK_M_MOST = 256
 WARPGROUPS_MOST = 4
 TILES_N_MOST = 4
 STAGES_MOST = 32
+STORES_MOST = 16
 _UNIT_K, _STAGE_K = 128, 64
 _LEAST_UNITS = 4  # of k, in a run: fewer cost more to meet than they save
 _SHARERS = 16  # runs of a tile: what a word of state has bits for
@@ -23,6 +24,7 @@ _REGISTERS = 65536  # of a multiprocessor
 _REGISTERS_MOST = 240  # of a thread
 _FILL_REGISTERS = 32
 _COUNT_MOST = 2**30  # of rows and of tiles: they are counted in 32 bits
+_STORES_REGISTERS = 10  # of a thread, beside the others
 _WORKING_REGISTERS, _FACTOR_REGISTERS = 42, 4  # of a thread, beside sums and fragments
 
 
@@ -36,19 +38,24 @@ def wgmma_threads(config: WgmmaConfig | Wgmma8Config) -> int:
     return 128 * (config.warpgroups + 1)
 
 
+def wgmma_staged_rows(config: WgmmaConfig) -> int:
+    """Rows of x that a piece of the output has."""
+    wide = config.block_m % 32 == 0 and config.blocks_per_sm == 1
+    wide = wide and config.tiles_n * config.block_m // 32 >= config.split_k
+    return 32 if wide else 16
+
+
 def wgmma_smem_bytes(config: WgmmaConfig, problem: Problem) -> int:
     """Bytes of shared memory of a block: what the kernel's plan adds up to, and asserts."""
     bits = problem.quant.weight.dtype.bits
     stage = config.block_m * _STAGE_K * 2 + wgmma_block_rows(config) * _STAGE_K * bits // 8
-    columns = config.block_m // 8
-    wide = config.block_m % 32 == 0 and config.blocks_per_sm == 1
-    wide = wide and config.tiles_n * columns // 4 >= config.split_k
-    staged_columns = 4 if wide else 2
-    staged = staged_columns * 8 * 128 * config.tiles_n
+    columns, staged_columns = config.block_m // 8, wgmma_staged_rows(config) // 8
+    staged = config.num_stores * staged_columns * 8 * 128 * config.tiles_n
     pieces = -(-(config.tiles_n * columns // staged_columns) // config.split_k)
     exchange = (config.split_k - 1) * pieces * staged_columns * 2048
     # barriers first; its base is aligned to 1024 by hand
-    return 1024 + config.num_stages * stage + config.warpgroups * (exchange + staged) + 1024
+    rings = 1024 + config.num_stages * stage + config.warpgroups * exchange
+    return -(-rings // 1024) * 1024 + config.warpgroups * staged + 1024
 
 
 @dataclass(frozen=True)
@@ -86,10 +93,19 @@ def wgmma_registers(config: WgmmaConfig, problem: Problem) -> tuple[int, int]:
     sets = 2 if tiles > 1 and columns > 128 and crowded else 4  # of fragments
     wanted = columns // 2 + 4 * tiles * sets + _WORKING_REGISTERS
     wanted += tiles * _tile_registers(problem)
+    wanted += _STORES_REGISTERS if config.num_stores > 1 else 0
     even = _REGISTERS // (config.blocks_per_sm * wgmma_threads(config)) // 8 * 8
     pool = min(even, _REGISTERS_MOST) * (config.warpgroups + 1) - _FILL_REGISTERS
     share = pool // config.warpgroups // 8 * 8
     return wanted, min(share, _REGISTERS_MOST)
+
+
+def _most_gathered(config: WgmmaConfig) -> int:
+    """Rows of x that the filling warpgroup has registers for, of experts: what the others leave."""
+    even = _REGISTERS // (config.blocks_per_sm * wgmma_threads(config)) // 8 * 8
+    pool = min(even, _REGISTERS_MOST) * (config.warpgroups + 1)
+    share = min((pool - _FILL_REGISTERS) // config.warpgroups // 8 * 8, _REGISTERS_MOST)
+    return 128 if pool - share * config.warpgroups >= _FILL_REGISTERS + 8 else 64
 
 
 def _tile_registers(problem: Problem) -> int:
@@ -123,7 +139,11 @@ def _range(knob: str, least: int, most: int) -> Rule:
 
 RULES: tuple[Rule, ...] = (
     # All but bf16's: the one architecture that there is has it.
-    *(r for r in problem_rules("wgmma", every_format=True, experts=True) if r.name != "wgmma_bf16_device"),
+    *(
+        r
+        for r in problem_rules("wgmma", every_format=True, experts=True)
+        if r.name != "wgmma_bf16_device"
+    ),
     problem_rule(
         "wgmma",
         "wgmma_hopper_device",
@@ -155,11 +175,19 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "wgmma_experts_knobs",
         lambda c, p, d: (
-            p.op == "dense" or (c.cluster_n == 1 and c.split_k == 1 and not c.stream_k)
+            p.op == "dense" or (c.cluster_n == c.split_k == c.num_stores == 1 and not c.stream_k)
         ),
         lambda c, p, d: (
-            "experts take cluster_n 1, split_k 1 and stream_k 0, but got "
-            f"cluster_n={c.cluster_n}, split_k={c.split_k}, stream_k={c.stream_k}"
+            "experts take cluster_n, split_k and num_stores 1 and stream_k 0, but got "
+            f"{c.cluster_n}, {c.split_k}, {c.num_stores} and {c.stream_k}"
+        ),
+    ),
+    _rule(
+        "wgmma_experts_gather",
+        lambda c, p, d: p.op == "dense" or c.block_m <= _most_gathered(c),
+        lambda c, p, d: (
+            f"`block_m <= {_most_gathered(c)}` must hold, rows that its registers can gather, but "
+            f"got block_m={c.block_m}"
         ),
     ),
     _rule(
@@ -210,6 +238,7 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     _range("num_stages", 3, STAGES_MOST),
+    _range("num_stores", 1, STORES_MOST),
     _range("raster_group_m", 1, 64),
     _range("blocks_per_sm", 1, 4),
     _range("stream_k", 0, 1),

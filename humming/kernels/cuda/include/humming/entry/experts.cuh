@@ -63,3 +63,15 @@ extern "C" __global__ void __launch_bounds__(256)
   humming::follow();
   humming::thread_combine<humming::Config>(parts, weights, out, m, top_k, n);
 }
+
+extern "C" __global__ void __launch_bounds__(128)
+    humming_experts_route(const void* logits, const float* correction, int* ids, float* weights,
+                          int m, int experts, int top_k, int wide, int scoring, int normalized,
+                          int groups, int top_groups, int best_of_group, float scale) {
+  extern __shared__ int shared_words[];
+  humming::follow();
+  const humming::ExpertRoute call = {logits,  correction, ids,           weights, m,
+                                     experts, top_k,      wide,          scoring, normalized,
+                                     groups,  top_groups, best_of_group, scale};
+  humming::warp_route<humming::Config>(reinterpret_cast<float*>(shared_words), call);
+}

@@ -7,6 +7,7 @@
 #include "humming/dequant/scaled_weights.cuh"
 #include "humming/epilogue/wgmma_partials.cuh"
 #include "humming/memory/wgmma_staged.cuh"
+#include "humming/ptx/async.cuh"
 #include "humming/ptx/sync.cuh"
 #include "humming/scheduler/experts.cuh"
 #include "humming/scheduler/wgmma.cuh"
@@ -24,16 +25,19 @@ __device__ __forceinline__ void store_chunk(const Words4& v, u16* target, int co
       ptx::store_global_u16(target + i, static_cast<u16>(v.word[i / 2] >> (i % 2 * 16)));
 }
 
-// The pieces of `sums` that `own` has a bit for (tile t, columns c: t + c * tiles_n).
+// The pieces of `sums` that `own` has a bit for (tile t, columns c: t + c * tiles_n). `stores` counts
+// what the copy engine has been given before; the count after is returned.
 template <class Config>
-__device__ __forceinline__ void group_store(const WgmmaSums<Config>& sums, u32 own,
-                                            const WgmmaCall& call, const WgmmaWork& work,
-                                            u32 shared, int group, int warp, int lane) {
+__device__ __forceinline__ u32 group_store(const WgmmaSums<Config>& sums, u32 own,
+                                           const WgmmaCall& call, const WgmmaWork& work, u32 shared,
+                                           int group, int warp, int lane, u32 stores = 0) {
   using Plan = WgmmaPlan<Config>;
   using Staged = WgmmaStaged<Config>;
   constexpr int tiles = Config::tiles_n;
   constexpr float lifted = static_cast<float>(1ull << WeightsOf<Config>::Type::lift);
-  const Staged staged(shared, group);
+  const Staged first(shared, group);
+  const bool by_engine = Config::num_stores > 1 && call.out_map != nullptr;
+  const bool leader = warp == 0 && lane == 0;
   const int first_row = work.tile_n * Plan::block_rows + group * Plan::group_rows;
   const int first_m = Config::grouped ? call.first_row : work.tile_m * Config::block_m;
   u16* out = static_cast<u16*>(call.out);
@@ -69,6 +73,11 @@ __device__ __forceinline__ void group_store(const WgmmaSums<Config>& sums, u32 o
   for (int c0 = 0; c0 < Plan::columns; c0 += Plan::staged_columns) {
     const u32 here = own >> (c0 / Plan::staged_columns * tiles);  // a bit a tile
     if ((here & ((1 << tiles) - 1)) == 0) continue;
+    Staged staged = first;
+    if (by_engine) {
+      staged.shared += stores % Config::num_stores * Plan::store_bytes;
+      if (leader) ptx::bulk_wait_read<Config::num_stores - 1>();
+    }
     ptx::barrier_sync<128>(1 + group);
 #pragma unroll
     for (int t = 0; t < tiles; ++t)
@@ -84,7 +93,19 @@ __device__ __forceinline__ void group_store(const WgmmaSums<Config>& sums, u32 o
         }
         staged.put(pairs, t, c, warp, lane);
       }
+    if (by_engine) ptx::fence_proxy_async();
     ptx::barrier_sync<128>(1 + group);
+    if (by_engine) {
+      ++stores;
+      if (leader) {
+#pragma unroll
+        for (int t = 0; t < tiles; ++t)
+          if (here >> t & 1)
+            ptx::tensor_store(call.out_map, staged.tile(t), first_row + t * 64, first_m + c0 * 8);
+        ptx::bulk_commit();
+      }
+      continue;
+    }
 #pragma unroll
     for (int i = warp * 32 + lane; i < Staged::rows * Staged::row_chunks; i += 128) {
       const int row = i / Staged::row_chunks, chunk = i % Staged::row_chunks;
@@ -94,6 +115,7 @@ __device__ __forceinline__ void group_store(const WgmmaSums<Config>& sums, u32 o
                     call.n - row_of_w, aligned);
     }
   }
+  return stores;
 }
 
 }  // namespace humming

@@ -138,6 +138,7 @@ __device__ __forceinline__ void group_drain(const WgmmaCall& call, u32 shared, i
   RingDrain<Config> drain(shared, group, warp, lane);
   const WgmmaPartials<Config> partials(call, shared, group, warp * 32 + lane);
   WgmmaExchange<Config> exchange(shared, group, warp * 32 + lane, schedule.rank_along_k());
+  u32 stores = 0;
   WgmmaWork work;
   // Units of its first tile after which the next warpgroup begins; none: all begin at once.
   int lead_until = -1;
@@ -158,8 +159,10 @@ __device__ __forceinline__ void group_drain(const WgmmaCall& call, u32 shared, i
     } else {
       if (work.sharers > 1) own = partials.meet(sums, work, schedule);
     }
-    group_store<Config>(sums, own, call, work, shared, group, warp, lane);
+    stores = group_store<Config>(sums, own, call, work, shared, group, warp, lane, stores);
   }
+  if constexpr (Config::num_stores > 1)  // shared memory is read until then
+    if (warp == 0 && lane == 0) ptx::bulk_wait<0>();
 }
 
 template <class Config>

@@ -19,6 +19,7 @@ struct WgmmaRules {
   static_assert((Config::split_k == 1 || Config::split_k == 2 || Config::split_k == 4) &&
                     (Config::split_k == 1 || (Config::cluster_n == 1 && Config::stream_k == 0)),
                 "wgmma_split_k");
+  static_assert(1 <= Config::num_stores && Config::num_stores <= 16, "wgmma_num_stores_range");
   static_assert(3 <= Config::num_stages && Config::num_stages <= 32, "wgmma_num_stages_range");
   static_assert(1 <= Config::raster_group_m && Config::raster_group_m <= 64,
                 "wgmma_raster_group_m_range");

@@ -28,7 +28,7 @@ struct WgmmaPlan {
   // Sets of A registers: products of one step each that run, or wait to, while another is made ready.
   static constexpr bool crowded = Config::tiles_n > 2 || Config::blocks_per_sm > 1;
   static constexpr int sets =
-      Config::tiles_n > 1 && Config::tiles_n * Config::block_m > 128 && crowded ? 2 : 4;
+      Config::tiles_n > 1 && Config::tiles_n* Config::block_m > 128 && crowded ? 2 : 4;
 
   // Registers of a thread. A block begins with as many for each, in eights, and its warpgroups share
   // those out: to ask for more than there are would wait forever.
@@ -66,9 +66,13 @@ struct WgmmaPlan {
   static constexpr int piece_sums_bytes = staged_columns * 128 * 16;  // of a warpgroup
   static constexpr int exchange_bytes =                               // of a warpgroup
       (Config::split_k - 1) * own_pieces * piece_sums_bytes;
-  static constexpr int staged = exchange + Config::warpgroups * exchange_bytes;
+  // Of the output, `num_stores` times: as the copy engine takes it, 128 bytes of each row of x after
+  // another, for each tile.
+  static constexpr int staged =
+      (exchange + Config::warpgroups * exchange_bytes + 1023) / 1024 * 1024;
   static constexpr int staged_row_bytes = group_rows * 2;
-  static constexpr int staged_bytes = staged_columns * 8 * staged_row_bytes;  // of a warpgroup
+  static constexpr int store_bytes = staged_columns * 8 * staged_row_bytes;
+  static constexpr int staged_bytes = Config::num_stores * store_bytes;  // of a warpgroup
   static constexpr int bytes =
       staged + Config::warpgroups * staged_bytes + 1024;  // the base is aligned to 1024 by hand
   static __device__ __forceinline__ u32 aligned(u32 shared) {

@@ -1,8 +1,8 @@
 // A warpgroup's part of the output on its way from fragments of w's rows to rows of x.
 // Run by a warpgroup; no other sees it.
-// Reads -> writes: pairs of 16 bits -> shared memory [row of x][row of w], chunks of 16 bytes
-//   swizzled by the row of x -> 16 contiguous bytes of an output row.
-// Source: own.
+// Reads -> writes: pairs of 16 bits -> shared memory [tile][row of x][64 rows of w], chunks of 16
+//   bytes swizzled by the row of x -> 16 contiguous bytes of an output row, or the copy engine.
+// Source: own. The swizzle is the copy engine's, of 128 bytes.
 #pragma once
 #include "humming/memory/wgmma_plan.cuh"
 #include "humming/ptx/move.cuh"
@@ -21,19 +21,18 @@ struct WgmmaStaged {
   __device__ __forceinline__ WgmmaStaged(u32 base, int group)
       : shared(base + Plan::staged + group * Plan::staged_bytes) {}
 
-  __device__ __forceinline__ u32 address(int row, int chunk) const {
-    return shared + row * Plan::staged_row_bytes + (chunk ^ (row & 7)) * 16;
-  }
+  __device__ __forceinline__ u32 tile(int t) const { return shared + t * (rows * 128); }
   // Two neighbouring columns of a fragment, from column `column` of the staged ones on: pairs of
   // rows g (even places) and of rows g + 8 (odd ones) of row tile `t`.
   __device__ __forceinline__ void put(const u32 (&pairs)[4], int t, int column, int warp,
                                       int lane) const {
-    const int matrix = lane / 8, row = (column + matrix / 2) * 8 + lane % 8;
-    ptx::store_matrix_x4_transposed(address(row, t * 8 + warp * 2 + matrix % 2), pairs[0], pairs[1],
-                                    pairs[2], pairs[3]);
+    const int matrix = lane / 8, chunk = warp * 2 + matrix % 2;
+    const u32 own = (matrix / 2 * 8 + lane % 8) * 128 + (chunk ^ (lane & 7)) * 16;
+    ptx::store_matrix_x4_transposed(tile(t) + column * 1024 + own, pairs[0], pairs[1], pairs[2],
+                                    pairs[3]);
   }
   __device__ __forceinline__ Words4 chunk(int row, int chunk) const {
-    return ptx::load_shared_words4(address(row, chunk));
+    return ptx::load_shared_words4(tile(chunk / 8) + row * 128 + (chunk % 8 ^ (row & 7)) * 16);
   }
 };
 

@@ -1,7 +1,8 @@
 // The copy engine of Hopper: tensor copies into shared memory, and the transposing store
 //   that wants no copy engine, one instruction a function.
 // Run by one thread (copies); by a whole converged warp (stores of matrices).
-// Reads -> writes: global -> shared memory, completing on a barrier; registers -> shared memory.
+// Reads -> writes: global -> shared memory, completing on a barrier; shared -> global memory, in
+//   groups; registers -> shared memory.
 // Source: PTX ISA 9.0, cp.async.bulk.tensor, mbarrier.arrive.expect_tx, stmatrix
 //   (sm_90).
 #pragma once
@@ -42,6 +43,26 @@ __device__ __forceinline__ void tensor_copy_multicast(u32 shared_address, const 
       ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address),
       "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(blocks)
       : "memory");
+}
+// A tile of shared memory to where the map says; nothing is written beyond its matrix.
+__device__ __forceinline__ void tensor_store(const TensorMap* map, u32 shared_address, int column,
+                                             int row) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+      "r"(column), "r"(row), "r"(shared_address)
+      : "memory");
+}
+__device__ __forceinline__ void bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until all but the last `pending` groups of this thread have been read, or written.
+template <int pending>
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
+}
+template <int pending>
+__device__ __forceinline__ void bulk_wait() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");
 }
 // Four 8x8 matrices of 16 bits, transposed: lane i's address is of row i % 8 of matrix i / 8.
 __device__ __forceinline__ void store_matrix_x4_transposed(u32 address, u32 r0, u32 r1, u32 r2,

@@ -6,6 +6,7 @@
 //   cut into equal runs of units, one a block or cluster, as many each; neighbours share a tile.
 #pragma once
 #include "humming/memory/wgmma_plan.cuh"
+#include "humming/ptx/tensor.cuh"
 #include "humming/ptx/types.cuh"
 
 namespace humming {
@@ -28,6 +29,7 @@ struct WgmmaCall {
   int first_row = 0;
   const int* rows = nullptr;
   int shared = 1;
+  const TensorMap* out_map = nullptr;  // of out, where the copy engine may write it
 };
 
 // A run of units of one output tile. The blocks of a cluster have neighbouring tiles of the same run,
