@@ -75,6 +75,10 @@ def main_job(
         str,
         typer.Option(help="How tokens fall on experts: uniform, zipf1.2, or a recorded file."),
     ] = "uniform",
+    batch_invariant: Annotated[
+        bool,
+        typer.Option("--batch-invariant", help="Tune for humming.set_batch_invariant(True)."),
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--continue", help="Search on where a problem is settled.")
     ] = False,
@@ -113,6 +117,7 @@ def main_job(
         format=format,
         resume=resume,
         routing=parse_routing(routing),
+        batch_invariant=batch_invariant,
     )
     seconds = None if budget is None else parse_duration(budget)
     deadline = Budget(seconds, process_age_s() + CLOSING_S)

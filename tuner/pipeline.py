@@ -55,6 +55,7 @@ class Job:
     format: str | None = None
     resume: bool = False
     routing: str = UNIFORM
+    batch_invariant: bool = False
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ def plan(job: Job) -> tuple[Workload, list[Task], list[Skipped]]:
     tune."""
     assert job.model is not None
     workload = read_workload(job.model, job.tp, job.format)
-    workload = replace(workload, routing=job.routing)
+    workload = replace(workload, routing=job.routing, batch_invariant=job.batch_invariant)
     if not workload.problems:
         raise UsageError(
             f"{os.fspath(job.model)} quantizes no layer; name a format for its 16-bit layers, for "

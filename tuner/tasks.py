@@ -83,7 +83,9 @@ def make_tasks(
     spaces: tuple[SearchSpace, ...],
 ) -> tuple[list[Task], list[Skipped]]:
     """A task for each layer group and m, small m first as decode counts most; and the groups that
-    cannot run here."""
+    cannot run here. Batch-invariant layers add up in one order, which the first m decides."""
+    if workload.batch_invariant:
+        m_values = m_values[:1]
     spans = {
         m: (low, min(high, max(m, MOST_CHECKED_M) + 1))
         for low, high, m, _ in serve_intervals((m, None) for m in m_values)
@@ -106,6 +108,7 @@ def make_tasks(
                 top_k=group.top_k,
                 routing=workload.routing if group.op == "moe" else None,
                 act_order=group.act_order,
+                batch_invariant=workload.batch_invariant and group.op == "dense",
             )
             try:
                 candidates = legal_candidates(problem, device, spaces)

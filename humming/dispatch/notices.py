@@ -36,7 +36,7 @@ def _warn(problem: Problem, device: Device, place: str) -> None:
         _WARNED.add(key)
     warnings.warn(
         f"{_named(problem)} was not tuned for {place}, so a heuristic config serves; tune it with "
-        f"`{command_for(problem, place)}`",
+        f"`{command_for(problem, place)}` or `humming-tune --from-misses`",
         UntunedWarning,
         stacklevel=2,
     )

@@ -56,7 +56,8 @@ class Workload:
     ("bf16", "fp16", "fp32").
 
     `warnings` are whole sentences: shapes that no group or block fits, values that were taken for
-    granted; `routing` names how tokens fall on experts.
+    granted; `routing` names how tokens fall on experts; `batch_invariant` asks for the same bits of
+    a row whatever m, of dense layers.
     """
 
     model: str
@@ -66,6 +67,7 @@ class Workload:
     unquantized: tuple[LayerGroup, ...]
     warnings: tuple[str, ...]
     routing: str = UNIFORM
+    batch_invariant: bool = False
 
 
 def merge(layers: Iterable[Layer]) -> tuple[LayerGroup, ...]:
