@@ -85,34 +85,38 @@ def _explained(
     table: TunedTable | None,
     shipped: TunedTable | None,
 ) -> Explained:
-    known = [
-        *_records(problem, identity, table, False),
-        *_records(problem, identity, shipped, True),
-    ]
     try:
         dispatch = lookup(resolve(problem, identity, table, shipped=shipped), problem.m)
+        record, refused = dispatch.record, ""
     except LegalityError as error:
-        return Explained(group, problem, None, None, tuple(known), str(error))
-    serving = [one for one in known if one.interval.record == dispatch.record]
-    record = serving[0] if dispatch.record is not None and serving else None
+        dispatch, record, refused = None, None, str(error)
+    known = [
+        *_records(problem, identity, table, record, False),
+        *_records(problem, identity, shipped, record, True),
+    ]
+    serving = next((one for one in known if one.interval.record == record), None)
     others = sorted(
-        (one for one in known if one is not record),
+        (one for one in known if one is not serving),
         key=lambda one: (TIERS.index(one.tier), abs(one.interval.m - problem.m)),
     )
-    return Explained(group, problem, dispatch, record, tuple(others))
+    return Explained(group, problem, dispatch, serving, tuple(others), refused)
 
 
 def _records(
-    problem: Problem, identity: Identity, table: TunedTable | None, shipped: bool
+    problem: Problem,
+    identity: Identity,
+    table: TunedTable | None,
+    serving: str | None,
+    shipped: bool,
 ) -> Iterator[Known]:
-    """The records of a table for this layer, whatever machine they are of."""
+    """The records of a table for this layer, whatever machine they are of, and the one that serves
+    it, which may be a neighbour's."""
     for entry in table.entries if table else ():
-        if not _same_layer(entry, problem):
-            continue
-        fit = tier(entry.identity, identity)
+        same, fit = _same_layer(entry, problem), tier(entry.identity, identity)
         for interval in entry.intervals:
-            origin = table.origins.get(interval.record) if table else None
-            yield Known(interval, entry.identity, origin, fit, shipped)
+            if same or interval.record == serving:
+                origin = table.origins.get(interval.record) if table else None
+                yield Known(interval, entry.identity, origin, fit, shipped)
 
 
 def _same_layer(entry: TableEntry, problem: Problem) -> bool:

@@ -1,0 +1,75 @@
+"""What prune takes and what it never takes, on both databases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+from sqlalchemy import func, select
+from store_samples import CONFIG, GPU, HERE, OTHER, PROBLEM, draft, identity
+
+from tuner.store.moving.pruning import prune
+from tuner.store.schema import configs, devices, identities, problems
+from tuner.store.store import Store
+
+LATER = datetime.now(timezone.utc) + timedelta(days=2)
+GONE = identity(replace(GPU, name="A card that was sold"))
+
+
+def count(store: Store) -> list[int]:
+    tables = (devices, identities, problems, configs)
+    return [
+        store.connections.read(
+            lambda c, t=t: c.execute(select(func.count()).select_from(t)).scalar_one()  # type: ignore[misc]
+        )
+        for t in tables
+    ]
+
+
+def test_what_serves_crashed_or_runs_stays(store: Store) -> None:
+    served = store.finish(None, draft())
+    crashed = store.finish(None, draft(outcome="crashed", config=OTHER))
+    winner = store.promote(HERE, PROBLEM, CONFIG, us=1.0, heuristic_us=1.0)
+    store.settle(HERE, PROBLEM, "rule", 2)
+    ticket = store.begin(HERE, PROBLEM.at(64), OTHER)
+    pruned = prune(store, LATER)
+    assert not +pruned.rows
+    assert [one.id for one in store.measurements(HERE)] == [served.id, crashed.id]
+    assert store.winners() == [winner] and PROBLEM.id in store.settled(HERE)
+    assert store.quarantined(HERE) == {(PROBLEM.id, crashed.config_id)}
+    store.finish(ticket, draft(problem=PROBLEM.at(64), config=OTHER))
+
+
+def test_what_is_old_and_of_no_use_goes_with_all_that_only_it_refers_to(store: Store) -> None:
+    store.finish(None, draft(identity=GONE, config=OTHER, problem=PROBLEM.at(8)))
+    store.finish(None, draft())
+    store.settle(HERE, PROBLEM, "budget", 1)
+    store.settle(HERE, PROBLEM, "rule", 2)
+    store.promote(HERE, PROBLEM, OTHER, us=2.0, heuristic_us=2.0)
+    store.promote(HERE, PROBLEM, CONFIG, us=1.0, heuristic_us=2.0)
+    assert count(store) == [2, 2, 2, 2]
+    before = datetime.now(timezone.utc) - timedelta(days=1)
+    assert not +prune(store, before).rows
+    would = prune(store, LATER, dry_run=True)
+    assert count(store) == [2, 2, 2, 2]
+    done = prune(store, LATER)
+    assert done == would and +done.rows == {
+        "measurements": 1,
+        "winners": 1,
+        "settled": 1,
+        **dict.fromkeys(("devices", "identities", "problems", "configs"), 1),
+    }
+    assert count(store) == [1, 1, 1, 1]
+    assert store.settled(HERE)[PROBLEM.id].reason == "rule"
+
+
+def test_generations_that_a_name_names_or_named_lately_stay(store: Store) -> None:
+    for number in "abc":
+        store.generations.add(number * 32, 0, b"{}", "current")
+    store.generations.name("prod", "a" * 32)
+    assert not prune(store, datetime.now(timezone.utc) - timedelta(days=1)).generations
+    assert prune(store, LATER).generations == ("b" * 32,)
+    assert {one.id[0]: one.names for one in store.generations.list()} == {
+        "a": ("prod",),
+        "c": ("current",),
+    }
