@@ -56,6 +56,28 @@ def route(
     `correction` fp32 [experts] is added to scores for choosing, and not to the weights. Of equal
     scores the expert with the lower number is chosen, on every device.
     """
+    if _in_one_launch(logits, rule):
+        from humming.jit.cuda import experts_load  # CUDA alone
+
+        added = None if correction is None else correction.to(torch.float32).contiguous()
+        return experts_load.route(
+            logits,
+            added if not rule.scoring.startswith("chosen") else None,
+            rule.top_k,
+            rule.scoring,
+            rule.normalized,
+            rule.scale,
+            rule.groups if not rule.scoring.startswith("chosen") else 1,
+            rule.top_groups,
+            rule.group_score == "max",
+        )
+    return route_by_torch(logits, rule, correction)
+
+
+def route_by_torch(
+    logits: torch.Tensor, rule: RouterRule, correction: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same by torch's functions, on any device."""
     wide = logits.to(torch.float32)
     if rule.scoring.startswith("chosen"):
         best, ids = _best(wide, rule.top_k)
@@ -70,6 +92,20 @@ def route(
     if rule.normalized:
         weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
     return ids, weights * rule.scale if rule.scale != 1.0 else weights
+
+
+def _in_one_launch(logits: torch.Tensor, rule: RouterRule) -> bool:
+    """Whether a kernel of our own takes it: on a GPU, while nothing traces the call."""
+    kinds = (torch.bfloat16, torch.float16, torch.float32)
+    return (
+        logits.is_cuda
+        and logits.dtype in kinds
+        and logits.is_contiguous()
+        and type(logits) is torch.Tensor
+        and not torch.compiler.is_compiling()
+        and rule.top_k <= logits.shape[1] <= 1536
+        and rule.groups <= 128
+    )
 
 
 def _of_best_groups(choice: torch.Tensor, rule: RouterRule) -> torch.Tensor:

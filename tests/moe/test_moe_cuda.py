@@ -12,7 +12,7 @@ from moe_cases import SKEWS, ids_of
 import humming
 from humming.jit.load import TORCH_DTYPES
 from humming.moe.activations import GATED, PLAIN, ExpertActivation
-from humming.moe.router import combine
+from humming.moe.router import RouterRule, combine, route, route_by_torch
 from humming.moe.rows import Rows
 from humming.quantize import pack_experts
 from humming.quantize.activations import requantized
@@ -110,6 +110,32 @@ def test_activations_and_sums_are_those_of_torch(name):
     wanted = combine(parts.cpu(), weights.cpu())
     torch.testing.assert_close(out.cpu(), wanted, atol=2e-3, rtol=2e-3)
     assert all(torch.equal(experts_load.combine(parts, weights), out) for _ in range(20))
+
+
+RULES = (
+    RouterRule(8),
+    RouterRule(3, normalized=False),
+    RouterRule(6, "sigmoid", scale=2.5, groups=8, top_groups=4),
+    RouterRule(6, "softmax", False, groups=8, top_groups=3, group_score="max"),
+    RouterRule(4, "chosen_softmax", False),
+    RouterRule(1, "chosen_sigmoid", False),
+)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("experts", [16, 128, 384])
+def test_experts_are_chosen_as_torch_chooses_them(rule, experts):
+    generator = torch.Generator(device="cuda").manual_seed(experts)
+    for m, dtype in product((0, 1, 33), (torch.float32, torch.float16)):
+        logits = torch.randn(m, experts, generator=generator, device="cuda").to(dtype)
+        added = None
+        if rule.scoring == "sigmoid":
+            added = torch.rand(experts, generator=generator, device="cuda")
+        ids, weights = route(logits, rule, added)
+        wanted_ids, wanted = route_by_torch(logits.float(), rule, added)
+        same = (ids == wanted_ids).all(dim=1)
+        assert int((~same).sum()) <= m // 16  # scores that are equal but for their rounding
+        torch.testing.assert_close(weights[same], wanted[same], atol=1e-5, rtol=1e-5)
 
 
 def test_a_whole_block_is_captured_without_the_host():

@@ -341,6 +341,53 @@ def combine(parts: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
     return out
 
 
+_SCORINGS = ("softmax", "sigmoid", "chosen_softmax", "chosen_sigmoid")
+MOST_ROUTED = 1536
+"""Experts that one launch chooses from: scores of four tokens lie in shared memory."""
+MOST_GROUPS = 128
+
+
+def route(
+    logits: torch.Tensor,
+    correction: torch.Tensor | None,
+    top_k: int,
+    scoring: str,
+    normalized: bool,
+    scale: float,
+    groups: int,
+    top_groups: int,
+    best_of_group: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What moe/router.py's route computes, in one launch; logits [m, experts] are contiguous."""
+    m, experts = logits.shape
+    ids = logits.new_empty((m, top_k), dtype=torch.int32)
+    weights = logits.new_empty((m, top_k), dtype=torch.float32)
+    if m == 0:
+        return ids, weights
+    around(logits.device, "route", _DTYPES.get(logits.dtype, "")).launch(
+        (-(-m // 4), 1),
+        128,
+        (
+            logits.data_ptr(),
+            _address(correction),
+            ids.data_ptr(),
+            weights.data_ptr(),
+            m,
+            experts,
+            top_k,
+            int(logits.dtype == torch.float32),
+            _SCORINGS.index(scoring),
+            int(normalized),
+            groups,
+            top_groups,
+            int(best_of_group),
+            scale,
+        ),
+        (POINTER,) * 4 + (INT,) * 9 + (_FLOAT,),
+    )
+    return ids, weights
+
+
 class Around:
     """One of the kernels around grouped products, on one GPU."""
 
@@ -348,7 +395,7 @@ class Around:
         device = serving_device_of(torch.device("cuda", index))
         source = experts_source(activation_dtype, kind)
         library = read_library(compiled_source(source, nvrtc_arch(source, device)).path)
-        room = _ROOM_BYTES if name in ("sort", "tiles") else 0
+        room = _ROOM_BYTES if name in ("sort", "tiles", "route") else 0
         self._function = DeviceFunction(library, f"humming_experts_{name}", index, room)
         self._dependent = (device.compute_capability or (0, 0)) >= (9, 0)
 

@@ -1,0 +1,76 @@
+"""Grouped kernels, and those around them, compile for every GPU since Turing, without spills."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from humming.dispatch.heuristics import heuristic, heuristic_intervals
+from humming.jit.cuda.experts_source import experts_source
+from humming.jit.nvrtc import compile_cubin, nvrtc_arch
+from humming.jit.source import render
+from humming.spec.layouts import CUDA_LAYOUT
+from humming.spec.legality import config_violations
+from humming.spec.problem import Problem
+from tests.gpus import gpu
+
+CAPABILITIES = ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
+
+
+def problem(capability: tuple[int, int], m: int, format: str = "int4g128") -> Problem:
+    dtype = "bf16" if capability >= (8, 0) else "fp16"
+    return Problem(
+        format,
+        704,
+        2880,
+        m,
+        dtype,
+        dtype,
+        CUDA_LAYOUT,
+        "moe",
+        experts=32,
+        top_k=4,
+        routing="uniform",
+    )
+
+
+def check(capability: tuple[int, int], m: int, format: str) -> None:
+    asked, device = problem(capability, m, format), gpu(capability)
+    config = heuristic(asked, device)
+    assert config_violations(config, asked, device) == []
+    source = render(config, asked)
+    cubin = compile_cubin(source, nvrtc_arch(source, device))
+    assert "warning" not in cubin.report, cubin.report
+    assert cubin.spill_bytes == 0, (str(config), cubin.report)
+
+
+@pytest.mark.parametrize("m", [1, 16, 128, 2048])
+def test_defaults_of_a_hopper_compile(m):
+    check((9, 0), m, "mxfp4")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["int4g128", "uint4g128z", "nvfp4", "fp8e4m3"])
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_defaults_compile_everywhere(capability, format):
+    for m in (1, 16, 128, 2048):
+        check(capability, m, format)
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+def test_the_kernels_around_compile(arch):
+    dtype = "fp16" if arch == "sm_75" else "bf16"
+    cubin = compile_cubin(experts_source(dtype, "swiglu_clamped"), arch)
+    assert "warning" not in cubin.report, cubin.report
+    assert cubin.spill_bytes == 0
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_defaults_are_legal_for_all_sizes(capability):
+    device = gpu(capability)
+    for n, k in ((33, 100), (192, 64), (704, 640), (7168, 256), (151936, 7168)):
+        for format in ("int4g128", "fp8e4m3b128", "uint4g64zf"):
+            asked = replace(problem(capability, 0, format), n=n, k=k)
+            for low, _, config in heuristic_intervals(asked, device):
+                assert config_violations(config, asked.at(low), device) == [], (n, k, format, low)
