@@ -48,6 +48,7 @@ def quantize_activations(
 def _scales(absmax: torch.Tensor, activation: TensorFormat) -> torch.Tensor:
     """fp32 scales of groups [m, groups, 1] by their largest magnitudes."""
     stored = activation.dtype
+    largest = absmax.new_tensor(stored.largest)  # a tensor: torch multiplies by a number's inverse
     if activation.scale_dtype == "e8m0":
         last = int(stored.largest).bit_length()
         exponent = (torch.frexp(absmax).exponent - last).clamp_(-127, 127)
@@ -55,12 +56,12 @@ def _scales(absmax: torch.Tensor, activation: TensorFormat) -> torch.Tensor:
     elif activation.second_scale:
         under = dtype("fp8e4m3")
         row = absmax.amax(1, keepdim=True)
-        second = (row / (stored.largest * under.largest)).clamp_min(_LEAST)
+        second = (row / (largest * under.largest)).clamp_min(_LEAST)
         second = torch.where(row == 0, 1.0, second)
-        held = round_to_grid((absmax / stored.largest / second).clamp_min(2.0**-9), under)
+        held = round_to_grid((absmax / largest / second).clamp_min(2.0**-9), under)
         return torch.where(absmax == 0, 1.0, held) * second
     else:
-        made = (absmax / stored.largest).clamp_min(_LEAST)
+        made = (absmax / largest).clamp_min(_LEAST)
     return torch.where(absmax == 0, 1.0, made)
 
 
