@@ -14,7 +14,7 @@ from itertools import pairwise
 from humming.dispatch.heuristics_mma import M_STEPS, mma_default
 from humming.dispatch.heuristics_wgmma import wgmma_default
 from humming.dispatch.heuristics_wgmma8 import wgmma8_default
-from humming.spec.config import DequantizeConfig, KernelConfig, SkinnyConfig
+from humming.spec.config import DequantizeConfig, KernelConfig, ScaledMmConfig, SkinnyConfig
 from humming.spec.device import Device
 from humming.spec.layouts import CUDA_A8_LAYOUT, cuda_group_size
 from humming.spec.legality import config_violations, problem_violations
@@ -28,6 +28,7 @@ Two passes of skinny cost less than torch's matmul on 16-bit weights alone, befo
 """
 
 _FEW_ROWS = 32  # of x, for which the family skinny is as good as wgmma
+_TORCH_ROWS = 385  # of x, from which torch's own product of fp8 is faster than ours
 _COUNTABLE_ROWS = 1 << 24  # of x, up to which wgmma counts its tiles whatever n is, near enough
 _STEPS = tuple(sorted({*(low for low, _ in BLOCK_M_STEPS), *M_STEPS, _COUNTABLE_ROWS}))
 _MOST_ROWS = {9: 384, 10: 192, 11: 192}  # by major compute capability
@@ -81,6 +82,8 @@ def heuristic(problem: Problem, device: Device) -> KernelConfig:
 
 def _in_bytes(problem: Problem, device: Device, step: int, last: int) -> KernelConfig:
     """The same of products in 8 bits."""
+    if step >= _TORCH_ROWS and not problem_violations("scaled_mm", problem, device):
+        return ScaledMmConfig(fast_sums=1)
     if not problem_violations("wgmma8", problem, device):
         for rows in (last, step):  # there are more rows than blocks can count
             found = wgmma8_default(problem.at(rows), device, min(last, max(1, 2 * step - 2)))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from cuda_cases import gpu
 
+from humming.spec.carriers import carrier
 from humming.spec.config import Wgmma8Config
 from humming.spec.layouts import CUDA_A8_LAYOUT
 from humming.spec.legality import config_violations
@@ -66,7 +67,7 @@ def wgmma8_configs(format: str) -> list[Wgmma8Config]:
     tensor cores, some do and some do not."""
     asked, found = byte_problem(format), []
     must = needs_promotion(asked)
-    may = must or asked.quant.weight.scale_dtype is None
+    may = must or (carrier(format) == "fp8e4m3" and asked.quant.weight.scale_dtype is None)
     for i, knobs in enumerate(CONFIGS):
         config = replace(PLAIN_WGMMA8, **dict(zip(KNOBS, knobs, strict=True)))
         config = replace(config, dependent_launch=int(i % 4 != 3), raster_group_m=1 + i)

@@ -66,6 +66,11 @@ def needs_promotion(problem: Problem) -> bool:
     return of_x or packed_group_size(CUDA_A8_LAYOUT, weight, problem.k) == _UNIT_K
 
 
+def _gains_bits(problem: Problem) -> bool:
+    """Whether fp32 holds more of the sums than tensor cores do, and the mainloops can use it."""
+    return carrier(problem.format) != "int8" and problem.quant.weight.scale_dtype is None
+
+
 def wgmma8_registers(config: Wgmma8Config, problem: Problem) -> tuple[int, int]:
     """(what a thread that multiplies wants, what it gets)."""
     tiles = config.tiles_n
@@ -228,8 +233,11 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "promotes_sums",
-        lambda c, p, d: c.promote == 0 or p.quant.weight.scale_dtype is None,
-        lambda c, p, d: f"promote must be 0 for format '{p.format}', whose codes take scales on",
+        lambda c, p, d: c.promote == 0 or needs_promotion(p) or _gains_bits(p),
+        lambda c, p, d: (
+            f"promote must be 0 for format '{p.format}', whose sums are exact or whose codes take "
+            "scales on"
+        ),
     ),
     _rule(
         "registers_fit",
