@@ -3,7 +3,6 @@ itself is pipeline.py."""
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,18 @@ from rich.console import Console
 from humming.jit.identity import here
 from humming.settings import database_url
 from humming.spec.device import Device
+from humming.spec.problem import Problem
 from search_spaces.load import load_spaces
 from tuner.compile_pool import cores
+from tuner.durations import durations, predicted_s
 from tuner.stopping import PATIENCE
 from tuner.store.migrate import revision
 from tuner.store.open import open_store
 from tuner.tasks import Task, make_tasks
 from tuner.workload import read_workload, to_json
+
+START_S = 6.0
+"""Python, torch, the worker, and reading the memory's speed."""
 
 COMPILE_S, TRIAL_S, FINALS_S = 1.0, 0.4, 2.0
 """Guesses for a machine without evidence (seen on a two-core EPYC); stored times take their
@@ -64,37 +68,32 @@ def _tuning_row(task: Task) -> dict[str, Any]:
 
 
 def _predicted_s(tasks: list[Task], device: Device, db: str | None) -> float:
-    """Without a budget: each kernel compiled once, and about TYPICAL_TRIALS trials for each problem
-    that is not settled."""
-    compile_s, trial_s, settled = _seen(device, db)
+    """Without a budget: for each problem that is not settled what its like took before; without
+    any evidence, each kernel compiled once, and about TYPICAL_TRIALS trials a problem."""
+    known, settled = _seen(device, db)
     left = [task for task in tasks if task.problem.id not in settled]
+    if not left:
+        return START_S
+    took = [predicted_s(task.problem, known) for task in left]
+    by_evidence = [seconds for seconds in took if seconds is not None]
+    if len(by_evidence) == len(left):
+        return START_S + sum(by_evidence)
     trials = [min(len(task.candidates.configs), TYPICAL_TRIALS) for task in left]
     distinct = len({key for task in left for key in task.candidates.configs})
     compiles = min(distinct, sum(trials))
-    return compiles * compile_s / cores() + sum(trials) * trial_s + len(left) * FINALS_S
+    guessed = compiles * COMPILE_S / cores() + sum(trials) * TRIAL_S + len(left) * FINALS_S
+    return START_S + guessed
 
 
-def _seen(device: Device, db: str | None) -> tuple[float, float, set[str]]:
-    """Median seconds of a compilation and of a trial, and the settled problems: of the database, or
-    guesses without one."""
+def _seen(device: Device, db: str | None) -> tuple[dict[Problem, float], set[str]]:
+    """What problems took to settle, and which are: nothing without a database."""
     url = database_url(db)
     if revision(url) is None:
-        return COMPILE_S, TRIAL_S, set()
+        return {}, set()
     identity = here(device)
     with open_store(url, write=False) as store:
-        evidence = store.measurements(identity)
-        settled = set(store.settled(identity))
-    compiles = [past.compile_s for past in evidence if past.compile_s]
-    trials = [
-        (past.finished_at - past.started_at).total_seconds()
-        for past in evidence
-        if past.kind != "torch" and past.outcome == "ok"
-    ]
-    return (
-        statistics.median(compiles) if compiles else COMPILE_S,
-        statistics.median(trials) if trials else TRIAL_S,
-        settled,
-    )
+        settled = store.settled(identity)
+        return durations(store.measurements(identity), settled), set(settled)
 
 
 def print_plan(result: dict[str, Any], console: Console) -> None:
