@@ -11,7 +11,9 @@ from pathlib import Path
 from humming.errors import UsageError
 
 CLOSING_S = 0.5
-"""What writing the table and ending takes; it counts as spent from the start."""
+CLOSING_SHARE = 0.4
+"""What writing the table and ending takes, at the least and as a part of what starting took, which
+tells how busy the machine is; it counts as spent from the start."""
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -34,6 +36,12 @@ def process_age_s() -> float:
     except (OSError, ValueError, IndexError):
         return 0.0
     return max(0.0, uptime_s - started_ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def spent_s() -> float:
+    """Seconds of a budget that are spent when a command begins: its start and its end."""
+    age_s = process_age_s()
+    return age_s + max(CLOSING_S, CLOSING_SHARE * age_s)
 
 
 class Budget:

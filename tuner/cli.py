@@ -19,7 +19,7 @@ from rich.console import Console
 from humming.errors import HummingError, UsageError
 from humming.settings import database_url, tables_dir
 from humming.version import __version__, require_alone
-from tuner.budget import CLOSING_S, Budget, parse_duration, process_age_s
+from tuner.budget import Budget, parse_duration, spent_s
 from tuner.commands import machine, models, moving, records, tables
 from tuner.commands.options import AsJson, Database, DeviceName, Format, Model, Tokens, Tp
 from tuner.commands.output import console, interruptible, named_device, print_json, say
@@ -120,7 +120,7 @@ def main_job(
         batch_invariant=batch_invariant,
     )
     seconds = None if budget is None else parse_duration(budget)
-    deadline = Budget(seconds, process_age_s() + CLOSING_S)
+    deadline = Budget(seconds, spent_s())
     errors = Console(stderr=True, soft_wrap=True)
     watch = Watch(errors, quiet=as_json)
     with (

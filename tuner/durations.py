@@ -25,10 +25,10 @@ def durations(
     for row in evidence:
         rows.setdefault(row.problem_id, []).append(row)
     ends: dict[tuple[str, int], list[tuple[datetime, list[Measurement]]]] = {}
-    for key, row in settled.items():
+    for key, end_of in settled.items():
         mine = rows.get(key)
-        if mine and row.measured:
-            ends.setdefault((mine[-1].host, mine[-1].pid), []).append((row.settled_at, mine))
+        if mine and end_of.measured:
+            ends.setdefault((mine[-1].host, mine[-1].pid), []).append((end_of.settled_at, mine))
     found: dict[Problem, float] = {}
     for of_process in ends.values():
         before: datetime | None = None
