@@ -65,11 +65,10 @@ def _crowds(
         server.start()
 
     size = (given.processes, given.each)
-    found = {"calm": crowd(new("calm"), *size)}
-    found["killed"] = crowd(new("killed"), *size, kills=given.kills)
-    if kind == "postgresql":
-        found["server crashed"] = crowd(new("crashed"), *size, kills=given.kills, disturb=restart)
-    return found
+    calm = crowd(new("calm"), *size)
+    disturb = restart if kind == "postgresql" else None
+    harmed = crowd(new("harmed"), *size, kills=given.kills, disturb=disturb)
+    return {"calm": calm, "killed, server crashed" if disturb else "killed": harmed}
 
 
 def _rows(url: str, count: int) -> dict[str, Any]:
