@@ -74,15 +74,15 @@ def test_one_warning_a_problem_names_the_command():
 
 
 def test_lines_of_dispatch_where_they_are_asked_for(monkeypatch, capfd):
-    layer = humming.HummingLinear.from_linear(nn.Linear(64, 48), "int4g32")
+    layer = humming.HummingLinear.from_linear(nn.Linear(96, 56), "int4g32")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntunedWarning)
-        layer(torch.randn(1, 64))
+        layer(torch.randn(1, 96))
         assert "humming dispatch" not in capfd.readouterr().err
         monkeypatch.setenv("HUMMING_LOG", "other,dispatch")
-        layer(torch.randn(3, 64))
-        layer(torch.randn(3, 64))
+        layer(torch.randn(3, 96))
+        layer(torch.randn(3, 96))
     lines = [x for x in capfd.readouterr().err.splitlines() if x.startswith("humming dispatch")]
     assert len(lines) == 1
-    assert lines[0].startswith("humming dispatch: int4g32 n=48 k=64 m=3 fp32 on cpu -> ")
+    assert lines[0].startswith("humming dispatch: int4g32 n=56 k=96 m=3 fp32 on cpu -> ")
     assert "(heuristic, m in [" in lines[0]
