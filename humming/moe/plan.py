@@ -14,6 +14,7 @@ import torch
 from humming.dispatch.intervals import TunedTable
 from humming.dispatch.sources import load_table
 from humming.errors import HummingError, LaunchError
+from humming.ledger import Tally, tally
 from humming.moe.rows import Rows
 from humming.plan import SCRATCH, Place, Plan, scratch_on_stream
 from humming.quantize.experts import PackedExperts
@@ -22,6 +23,8 @@ from humming.spec.problem import Problem
 from humming.spec.routing import UNIFORM
 from humming.state import ACTIVATIONS
 from humming.version import require_alone
+
+_MOST_TALLIES = 4096
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,10 @@ def _text(spec: ExpertsSpec) -> str:
 class ExpertsPlan(Plan):
     """How the experts of one layer are served at one place for one activation type."""
 
+    def __init__(self, problem: Problem, place: Place, table: TunedTable | None) -> None:
+        super().__init__(problem, place, table)
+        self._tallies: dict[tuple[int, bool], Tally] = {}
+
     def describe(self) -> str:
         """Where the configs come from, and for which routing where it is another."""
         told = super().describe()
@@ -120,7 +127,18 @@ class ExpertsPlan(Plan):
         except LaunchError as error:
             self._refuse(bound.dispatches[index], error)
             return self.run_experts(x, weight, bias, rows, out)
+        self._tally_of(rows.tokens, bound.dispatches[index].source == "heuristic")[0] += 1
         return out
+
+    def _tally_of(self, tokens: int, missed: bool) -> Tally:
+        """The number that counts calls of so many tokens; see ledger.py."""
+        found = self._tallies.get((tokens, missed))
+        if found is None:
+            if len(self._tallies) >= _MOST_TALLIES:
+                self._tallies.clear()
+            problem = self.problem.at(tokens)
+            found = self._tallies[tokens, missed] = tally(self.identity, problem, missed)
+        return found
 
 
 _Key = tuple[ExpertsSpec, torch.dtype, bool, Place]

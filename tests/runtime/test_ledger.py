@@ -64,6 +64,17 @@ def test_each_call_counts_once_cold_or_warm_whatever_the_layer(fresh: None) -> N
     assert Problem(**row).n == 32 and row["format"] == "int8"
 
 
+def test_experts_are_counted_by_tokens(fresh: None) -> None:
+    weights = [humming.quantize(torch.randn(32, 64), "int8") for _ in range(4)]
+    ids = torch.tensor([[0, 1], [2, 3], [1, 1]])
+    with torch.inference_mode():
+        for _ in range(3):
+            humming.moe_gemm(torch.randn(3, 64), weights, ids=ids)
+    (row,) = _written()["calls"]
+    assert (row["problem"]["op"], row["problem"]["m"], row["problem"]["experts"]) == ("moe", 3, 4)
+    assert (row["calls"], row["misses"]) == (3, 3)
+
+
 def test_a_flush_without_news_writes_nothing_and_one_with_news_all(fresh: None) -> None:
     counted = ledger.tally(here(), Problem("int8", n=32, k=64, m=1), missed=False)
     assert ledger.flush() is None and not ledger.folder().exists()

@@ -4,6 +4,7 @@ The doorway to Ray: it is imported here alone, when asked for. What an actor doe
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, redirect_stdout, suppress
@@ -24,6 +25,7 @@ from tuner.fleet.work import Order, Result, Work
 from tuner.store.address import parse
 
 RETRIES = 3
+KNOCK_TIMEOUT_S = 10.0
 JOIN_TIMEOUT_S = 120.0
 LATE_S = 60.0
 """So long after the budget an actor may still end; one that Ray never placed is not waited for."""
@@ -161,6 +163,7 @@ class RayCrew:
     def _join(self, ray: Any) -> None:
         failure: str | None = None
         try:
+            _knock(self.address)
             ray.init(self.address, logging_level="ERROR", log_to_driver=False)
         except (ConnectionError, ValueError, RuntimeError, OSError, TimeoutError) as error:
             failure = " ".join(str(error).split())[:200]
@@ -169,6 +172,13 @@ class RayCrew:
                 f"no Ray cluster answers at {self.address} ({failure}); start one with ray start "
                 "--head, and give --ray its HOST:PORT"
             )
+
+
+def _knock(address: str) -> None:
+    """Raises OSError where nobody listens at HOST:PORT, for which Ray itself would wait minutes."""
+    host, _, port = address.rpartition(":")
+    if host and "/" not in host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_TIMEOUT_S).close()
 
 
 def _ray() -> Any:
