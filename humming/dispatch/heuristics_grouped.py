@@ -46,7 +46,7 @@ def _fitted(config: KernelConfig, device: Device) -> KernelConfig:
 def _wgmma(rows: int) -> list[KernelConfig]:
     """Two warpgroups of 128 rows of w, or of 64 where more are not to be had."""
     block_m = next((size for size in (64, 80, 96, 112, 128) if rows <= size), 128)
-    shapes = [(2, 5), (2, 4), (2, 3), (1, 6), (1, 4), (1, 3)]
+    shapes = [(2, 8), (2, 6), (2, 5), (2, 4), (2, 3), (1, 6), (1, 4), (1, 3)]
     return [
         WgmmaConfig(
             block_m=block_m,
@@ -79,7 +79,7 @@ def _skinny(problem: Problem, rows: int) -> list[KernelConfig]:
     if rows == 1:  # few blocks: whatever is to be read should be on its way at once
         first = SkinnyConfig(1, min(2, tiles), most, 1, 0, 1, 1 + (groups > most), 1, 1, 0, 0)
     elif block_m == 8:
-        warps, tiles_n = min(4, most), min(8 if groups <= 16 else 4, tiles)
+        warps, tiles_n = min(4, max(1, most // 2)), min(8 if groups <= 16 else 4, tiles)
         ahead = 1 + (groups > warps)
         stage_tiles = 2 if tiles_n % 2 == 0 and problem.quant.weight.dtype.bits <= 4 else 1
         first = SkinnyConfig(8, tiles_n, warps, 1, 3, stage_tiles, ahead, 3, 1, 0, 0)
