@@ -10,12 +10,13 @@ import argparse
 import json
 import statistics
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from benchmarks.climber import Climber
-from humming.spec.config import KernelConfig, config_from_dict, config_id
+from humming.spec.config import KernelConfig, config_id
 from humming.spec.device import Device
 from humming.spec.problem import Problem
 from search_spaces.load import load_spaces
@@ -49,9 +50,9 @@ class Searcher(Protocol):
 
 
 def read_sweep(path: Path) -> Sweep:
-    """A file of sweep.py. Configs of knobs that this version does not have are refused."""
+    """A file of sweep.py, of whatever version: its configs are those of `recorded`."""
     body = json.loads(path.read_text("utf-8"))
-    configs = [config_from_dict(values) for values in body["configs"]]
+    configs = [recorded(values) for values in body["configs"]]
     ids = [config_id(config) for config in configs]
     device = dict(body["provenance"]["device"])
     device["isa"] = tuple(device["isa"])
@@ -71,6 +72,22 @@ def read_sweep(path: Path) -> Sweep:
     )
 
 
+def recorded(values: dict[str, Any]) -> KernelConfig:
+    """A config with the knobs that it had when it was timed; families have got others since. It
+    can be searched among its like, and not run."""
+    knobs = {name: value for name, value in values.items() if name != "family"}
+    made = _recorded_class(values["family"], tuple(knobs))(**knobs)
+    return cast(KernelConfig, made)
+
+
+@lru_cache(maxsize=64)
+def _recorded_class(family: str, knobs: tuple[str, ...]) -> type[Any]:
+    namespace: dict[str, Any] = {"family": family}
+    if "block_m" not in knobs:
+        namespace["block_m"] = 1
+    return make_dataclass(f"Recorded_{family}", knobs, frozen=True, namespace=namespace)
+
+
 def searchers(sweep: Sweep, m: int) -> dict[str, Callable[[int], Searcher]]:
     """Name -> a way to search the candidates at `m`, made with a seed."""
     legal = {key: sweep.configs[key] for key in sweep.us[m]}
@@ -81,12 +98,15 @@ def searchers(sweep: Sweep, m: int) -> dict[str, Callable[[int], Searcher]]:
     parameters = {
         family: dict(select(spaces, family, sweep.device, name).parameters) for family in by_family
     }
-    return {
+    ways: dict[str, Callable[[int], Searcher]] = {
         "random": lambda seed: Climber(legal, seed=seed, drawn_every=1),
         "tpe": lambda seed: Samplers(by_family, parameters, [], seed),
         "climb": lambda seed: Climber(legal, seed=seed),
         "surrogate": lambda seed: Surrogate(legal, seed=seed),
     }
+    if any(type(config).__name__.startswith("Recorded") for config in legal.values()):
+        del ways["tpe"]  # it makes configs of knobs, which must be this version's
+    return ways
 
 
 @dataclass(frozen=True)
