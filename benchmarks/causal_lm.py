@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     own = sizes if found.table is None else {**sizes, "table": str(found.table)}
     warming = None
     if found.peer is not None:
-        warming = Warming(found.peer.resolve(), _SHAPES, (1, 64, PROMPT))
+        warming = Warming(found.peer.resolve(), _SHAPES, (1, 64, PROMPT), (FORMAT,))
     sides = [SideProcess("torch", sizes, None), SideProcess("humming", own, None)]
     if found.peer is not None:
         sides.append(SideProcess("humming-kernels", sizes, found.peer.resolve()))

@@ -169,11 +169,12 @@ def test_changed_weights_are_seen_by_the_next_call():
         layer.load_state_dict(other.state_dict())
         assert torch.equal(layer(x), other(x))
         layer.packed_scales.data = layer.packed_scales.data.float()
-        with pytest.raises(LayoutError, match="leave its buffers alone"):
+        with pytest.raises(LayoutError, match="scales must have the activations' type"):
             layer(x)
 
 
 def test_memory_after_conversion_is_within_2_percent_of_the_packed_tensors():
+    random(64, 64) @ random(64, 64)  # torch's matmul keeps 32 MiB to itself from its first call on
     before = torch.cuda.memory_allocated()
     model = nn.Sequential(
         *(nn.Linear(4096, 4096, bias=False, dtype=torch.bfloat16) for _ in range(3))
