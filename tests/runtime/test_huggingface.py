@@ -214,3 +214,18 @@ def test_what_does_not_fit_gets_a_sentence(tmp_path):
         humming.attach(transformers.AutoModelForCausalLM.from_config(wide), folder)
     with pytest.raises(CheckpointError, match="attach needs the checkpoint's folder"):
         humming.attach(nn.Sequential(nn.Linear(4, 4)))
+
+
+@pytest.mark.gpu
+def test_a_checkpoint_is_loaded_onto_a_gpu(tmp_path):
+    folder = folder_of("gptq", tmp_path)
+    ids = torch.randint(1, 320, (1, 24))
+    with torch.inference_mode():
+        expected = plain_of(folder)(ids).logits
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.bfloat16, device_map="cuda"
+        )
+        assert all(t.is_cuda for t in (*model.parameters(), *model.buffers()))
+        assert sum(type(m) is HummingLinear for m in model.modules()) == 14
+        found = humming.prepare(model)(ids.cuda()).logits.float().cpu()
+    assert float((found - expected).norm() / expected.norm()) < 0.05
