@@ -135,8 +135,7 @@ def test_the_formula_of_shared_memory_is_the_wgmma8_kernels_own():
             "smem_bytes": wgmma8_smem_bytes(config, asked),
         }
         members = " ".join(f"static constexpr int {k} = {v};" for k, v in values.items())
-        raw = "true" if byte_constants(asked)["group_codes"] == "Int4AsE4m3" else "false"
-        members += f" struct Codes {{ static constexpr bool has_raw = {raw}; }};"
+        members += " struct Codes { static constexpr bool has_raw = false; };"
         text += f"struct C{number} {{ {members} }};\n"
         text += (
             f'static_assert(humming::Wgmma8Plan<C{number}>::bytes == C{number}::smem_bytes, "");\n'

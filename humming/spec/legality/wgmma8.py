@@ -24,8 +24,6 @@ _REGISTERS_MOST = 240  # of a thread
 _FILL_REGISTERS = 32
 _WORKING_REGISTERS = 40  # of a thread, beside sums and fragments
 _PART_ROWS = 128  # of x, whose products are promoted at once
-_PUT_ROWS = 64  # of x, for which codes become bytes in shared memory
-_RAW_ROWS = 32  # of x, for which tensor cores take a code's offset away
 _COUNT_MOST = 2**30  # of rows and of tiles: they are counted in 32 bits
 _SUMMED_MOST = 2**17  # columns whose products of int8 by int8 fit 32 bits
 
@@ -41,22 +39,11 @@ def wgmma8_smem_bytes(config: Wgmma8Config, problem: Problem) -> int:
     if weight.scale_dtype:  # in the ring, and a table of codes with scales on
         stage += rows * 2 * (_UNIT_K // 32)
         table = 1024
-    put = 0
-    if weight.dtype.bits < 8 and not config.promote:
-        if config.block_m <= _PUT_ROWS:  # bytes on their way to the tensor cores
-            put = 2 * rows * _UNIT_K
-        if config.block_m <= _RAW_ROWS and _has_raw(problem):
-            table = 1024
     wide = config.block_m % 32 == 0 and config.blocks_per_sm == 1
     staged = (32 if wide else 16) * 128 * config.tiles_n
     # barriers first; its base is aligned to 1024 by hand
     rings = config.num_stages * stage + config.warpgroups * staged
-    return 1024 + table + put + rings + 1024
-
-
-def _has_raw(problem: Problem) -> bool:
-    """Whether codes may be multiplied with their offset on."""
-    return problem.quant.weight.dtype.name == "int4" and carrier(problem.format) == "fp8e4m3"
+    return 1024 + table + rings + 1024
 
 
 def needs_promotion(problem: Problem) -> bool:
@@ -79,7 +66,7 @@ def wgmma8_registers(config: Wgmma8Config, problem: Problem) -> tuple[int, int]:
     if config.promote:
         wanted += min(config.block_m, _PART_ROWS) // 2 + (0 if direct else 24)
     elif not direct:
-        wanted += 8 * tiles if config.block_m <= _PUT_ROWS else 16 * tiles  # fragments, codes
+        wanted += 16 * tiles  # fragments of two steps, codes of a unit
         wanted += 8 * tiles if problem.quant.weight.scale_dtype else 0
     even = _REGISTERS // (config.blocks_per_sm * wgmma_threads(config)) // 8 * 8
     pool = min(even, _REGISTERS_MOST) * (config.warpgroups + 1) - _FILL_REGISTERS

@@ -76,37 +76,15 @@ __device__ __forceinline__ void clear_sums(T (&sums)[tiles][columns][4]) {
       for (int i = 0; i < 4; ++i) sums[t][c][i] = 0;
 }
 
-// A warpgroup begins its first tile some units after the one before it, so that one stores while
-// another multiplies.
-template <class Config>
-struct GroupLead {
-  static constexpr int most = Wgmma8Plan<Config>::lead;
-  int until = -1;  // the unit of the first tile that lets the next warpgroup begin; -1: none
-  int group;
-
-  __device__ __forceinline__ GroupLead(int group_, bool leads, int units) : group(group_) {
-    if constexpr (most > 0) {
-      if (leads && group + 1 < Config::warpgroups) until = min(most, units - 1);
-      if (leads && group > 0) ptx::barrier_sync<256>(Config::warpgroups + group);
-    }
-  }
-  __device__ __forceinline__ void at(int unit) const {
-    if constexpr (most > 0)
-      if (unit == until) ptx::barrier_arrive<256>(1 + Config::warpgroups + group);
-  }
-};
-
 // Both operands from shared memory: a unit's products run while the next unit is waited for.
 template <class Config>
 __device__ __forceinline__ void group_multiply_direct(Wgmma8Sums<Config>& sums,
-                                                      Ring8Drain<Config>& drain, int units,
-                                                      const GroupLead<Config>& lead) {
+                                                      Ring8Drain<Config>& drain, int units) {
   using Product = ByteProduct<typename Config::Type>;
   u32 before = 0;  // the slot of the unit before, whose products may still run
   clear_sums(sums);
 #pragma unroll 1
   for (int u = 0; u < units; ++u) {
-    lead.at(u);
     drain.acquire();
     const u32 x = drain.x_base(0);
     ptx::wgmma_fence();
@@ -177,12 +155,17 @@ struct UnitCodes {
 // Weights put into bytes in registers: while tensor cores multiply some, the next are made ready.
 template <class Config>
 __device__ __forceinline__ void group_multiply_registers(Wgmma8Sums<Config>& sums,
-                                                         Ring8Drain<Config>& drain, int units,
-                                                         const GroupLead<Config>& lead) {
+                                                         Ring8Drain<Config>& drain, int units) {
   using Plan = Wgmma8Plan<Config>;
   using Product = ByteProduct<typename Config::Type>;
   constexpr int tiles = Config::tiles_n, sets = 2;
   u32 a[sets][tiles][4] = {};
+  u32 bias[1][4] = {};
+  if constexpr (Plan::raw) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) bias[0][i] = Config::Codes::bias;
+    settle_bytes(bias);
+  }
   UnitCodes<Config> codes;
   codes.table = drain.shared + Plan::table;
   u32 before = 0;  // the slot of the unit before, whose products may still run
@@ -192,18 +175,20 @@ __device__ __forceinline__ void group_multiply_registers(Wgmma8Sums<Config>& sum
 #pragma unroll 1
   for (int u = 0; u < units; ++u) {
     const bool last = u + 1 == units;
-    lead.at(u);
     const u32 x = drain.x_base(0), slot = drain.place.slot;
 #pragma unroll
     for (int step = 0; step < Plan::steps; ++step) {
       auto& set = a[step % sets];
 #pragma unroll
-      for (int t = 0; t < tiles; ++t) codes.template fragment<false>(set[t], t, step);
+      for (int t = 0; t < tiles; ++t) codes.template fragment<Plan::raw>(set[t], t, step);
       settle_bytes(set);
       ptx::wgmma_fence();
 #pragma unroll
-      for (int t = 0; t < tiles; ++t)
+      for (int t = 0; t < tiles; ++t) {
         Product::template add<1>(sums[t], set[t], drain.descriptor(x, step));
+        if constexpr (Plan::raw)
+          Product::template add<1>(sums[t], bias[0], drain.descriptor(x, step));
+      }
       ptx::wgmma_commit();
       if (step < 3) codes.look_up(step + 1);
       if (step == 3) {
@@ -220,63 +205,7 @@ __device__ __forceinline__ void group_multiply_registers(Wgmma8Sums<Config>& sum
     before = slot;
   }
   ptx::wgmma_wait<0>();
-  settle_sums(sums);
-  drain.release(before);
-}
-
-// The same through shared memory: products of a unit run while the next unit's bytes are written.
-template <class Config>
-__device__ __forceinline__ void group_multiply_put(Wgmma8Sums<Config>& sums,
-                                                   Ring8Drain<Config>& drain, int units,
-                                                   const GroupLead<Config>& lead) {
-  using Plan = Wgmma8Plan<Config>;
-  using Product = ByteProduct<typename Config::Type>;
-  constexpr int tiles = Config::tiles_n;
-  UnitCodes<Config> codes;
-  codes.table = drain.shared + Plan::table;
-  const u64 bias = drain.descriptor(drain.base_at(drain.shared + Plan::table), 0, 0);
-  u32 before = 0;  // the slot of the unit before, whose products may still run
-  clear_sums(sums);
-  drain.acquire();
-  codes.load(drain);
-#pragma unroll 1
-  for (int u = 0; u < units; ++u) {
-    const bool last = u + 1 == units;
-    lead.at(u);
-    const PutBytes<Config> put(drain, u & 1);
-    const u32 x = drain.x_base(0), slot = drain.place.slot;
-#pragma unroll
-    for (int step = 0; step < Plan::steps; ++step) {
-#pragma unroll
-      for (int t = 0; t < tiles; ++t) {
-        u32 a[4];
-        codes.template fragment<Plan::raw>(a, t, step);
-        put.store(a, t, step);
-      }
-      if (step < 3) codes.look_up(step + 1);
-    }
-    ptx::fence_proxy_async();
-    ptx::barrier_sync<128>(1 + drain.group);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < Plan::steps; ++step)
-#pragma unroll
-      for (int t = 0; t < tiles; ++t) {
-        const u64 of_x = drain.descriptor(x, step);
-        Product::template add<1>(sums[t], drain.descriptor(put.base(t), step), of_x);
-        if constexpr (Plan::raw) Product::template add<1>(sums[t], bias, of_x);
-      }
-    ptx::wgmma_commit();
-    drain.place.template advance<Config::num_stages>();
-    if (!last) {
-      drain.acquire();
-      codes.load(drain);
-    }
-    ptx::wgmma_wait<1>();
-    if (u > 0) drain.release(before);
-    before = slot;
-  }
-  ptx::wgmma_wait<0>();
+  settle_bytes(bias);
   settle_sums(sums);
   drain.release(before);
 }
@@ -320,15 +249,13 @@ __device__ __forceinline__ void group_promote(
 template <class Config>
 __device__ __forceinline__ void group_multiply_promoted(Wgmma8Promoted<Config>& sums,
                                                         Ring8Drain<Config>& drain,
-                                                        Wgmma8Scales<Config>& scales, int units,
-                                                        const GroupLead<Config>& lead) {
+                                                        Wgmma8Scales<Config>& scales, int units) {
   using Plan = Wgmma8Plan<Config>;
   using Product = ByteProduct<typename Config::Type>;
   constexpr int tiles = Config::tiles_n;
   clear_sums(sums);
 #pragma unroll 1
   for (int u = 0; u < units; ++u) {
-    lead.at(u);
     drain.acquire();
     scales.take();
 #pragma unroll
@@ -376,25 +303,21 @@ __device__ __forceinline__ void group_multiply_promoted(Wgmma8Promoted<Config>& 
 // The one of these that the config names; whole numbers end as fp32.
 template <class Config>
 __device__ __forceinline__ void group_multiply_exact(Wgmma8Sums<Config>& sums,
-                                                     Ring8Drain<Config>& drain, int units,
-                                                     const GroupLead<Config>& lead) {
+                                                     Ring8Drain<Config>& drain, int units) {
   if constexpr (Wgmma8Plan<Config>::direct) {
-    group_multiply_direct<Config>(sums, drain, units, lead);
-  } else if constexpr (Wgmma8Plan<Config>::through_memory) {
-    group_multiply_put<Config>(sums, drain, units, lead);
+    group_multiply_direct<Config>(sums, drain, units);
   } else {
-    group_multiply_registers<Config>(sums, drain, units, lead);
+    group_multiply_registers<Config>(sums, drain, units);
   }
 }
 template <class Config>
 __device__ __forceinline__ void group_multiply8(WgmmaSums<Config>& sums, Ring8Drain<Config>& drain,
-                                                Wgmma8Scales<Config>& scales, int units,
-                                                const GroupLead<Config>& lead) {
+                                                Wgmma8Scales<Config>& scales, int units) {
   if constexpr (Wgmma8Plan<Config>::promoted) {
-    group_multiply_promoted<Config>(sums, drain, scales, units, lead);
+    group_multiply_promoted<Config>(sums, drain, scales, units);
   } else if constexpr (ByteProduct<typename Config::Type>::whole) {
     Wgmma8Sums<Config> exact;
-    group_multiply_exact<Config>(exact, drain, units, lead);
+    group_multiply_exact<Config>(exact, drain, units);
 #pragma unroll
     for (int t = 0; t < Config::tiles_n; ++t)
 #pragma unroll
@@ -402,7 +325,7 @@ __device__ __forceinline__ void group_multiply8(WgmmaSums<Config>& sums, Ring8Dr
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[t][c][i] = static_cast<float>(exact[t][c][i]);
   } else {
-    group_multiply_exact<Config>(sums, drain, units, lead);
+    group_multiply_exact<Config>(sums, drain, units);
   }
 }
 
@@ -413,33 +336,26 @@ __device__ __forceinline__ void group_drain8(const Wgmma8Call& call, u32 shared,
   WgmmaSchedule<Config, Plan> schedule(call);
   Ring8Drain<Config> drain{shared, group, warp, lane, {}};
   const WgmmaPartials<Config, Plan> partials(call, shared, group, warp * 32 + lane);
-  GroupLead<Config> lead(group, schedule.has_more(), schedule.units);
   WgmmaWork work;
 #pragma unroll 1
   while (schedule.next(work)) {
     Wgmma8Scales<Config> scales(call, work, group, warp, lane);
     WgmmaSums<Config> sums;
-    group_multiply8<Config>(sums, drain, scales, work.units, lead);
-    lead.until = -1;
+    group_multiply8<Config>(sums, drain, scales, work.units);
     u32 own = 0xFFFFFFFFu;
     if (work.sharers > 1) own = partials.meet(sums, work, schedule);
     group_store8<Config>(sums, own, call, work, shared, group, warp, lane);
   }
 }
 
-// What scaled codes are looked up in, or the bias that codes are too large by.
+// What scaled codes are looked up in.
 template <class Config>
 __device__ __forceinline__ void block_fill_table(u32 table) {
   using Codes = typename Config::Codes;
-  for (u32 i = threadIdx.x; i < 128; i += Wgmma8Plan<Config>::threads) {
-    Words2 entry;
-    if constexpr (Wgmma8Plan<Config>::scaled_codes) {
-      entry = Codes::entry(i);
-    } else {
-      entry.word[0] = entry.word[1] = Codes::bias;
-    }
-    ptx::store_shared_u32(table + i * 8, entry.word[0]);
-    ptx::store_shared_u32(table + i * 8 + 4, entry.word[1]);
+  for (u32 e = threadIdx.x; e < Codes::entries; e += Wgmma8Plan<Config>::threads) {
+    const Words2 entry = Codes::entry(e);
+    ptx::store_shared_u32(table + e * Codes::entry_bytes, entry.word[0]);
+    ptx::store_shared_u32(table + e * Codes::entry_bytes + 4, entry.word[1]);
   }
 }
 
@@ -453,10 +369,7 @@ __device__ __forceinline__ void block_wgmma8(const Wgmma8Maps& maps, u32 shared,
     ring8_init<Config>(shared);
     ptx::fence_barrier_init();
   }
-  if constexpr (Plan::table_bytes > 0) {
-    block_fill_table<Config>(shared + Plan::table);
-    ptx::fence_proxy_async();
-  }
+  if constexpr (Plan::scaled_codes) block_fill_table<Config>(shared + Plan::table);
   __syncthreads();
   if constexpr (Config::cluster_n > 1) {  // every block's barriers are ready
     ptx::cluster_arrive();

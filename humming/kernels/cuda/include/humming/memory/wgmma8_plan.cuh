@@ -1,8 +1,8 @@
 // Where things lie in the shared memory of a wgmma8 block: every byte offset of that family, as
 //   constants, and which accumulators its warpgroups have.
 // Run by nobody; constants only.
-// Reads -> writes: nothing. [barriers | table of scaled codes, or a bias | weights put into bytes |
-//   x ring | weight ring | scales of x, or of groups of w | staged output].
+// Reads -> writes: nothing. [barriers | table of scaled codes | x ring | weight ring | scales of x, or
+//   of groups of w | staged output].
 // Source: own.
 #pragma once
 #include "humming/ptx/types.cuh"
@@ -34,13 +34,10 @@ struct Wgmma8Plan {
   static constexpr int scale_stage_bytes = (scale_bytes + 127) / 128 * 128;
   static constexpr int stage_bytes = x_stage_bytes + weight_stage_bytes + scale_bytes;
 
-  // Weights of bytes go to the tensor cores from shared memory, as they are.
+  // Weights of bytes go to the tensor cores from shared memory, others by registers.
   static constexpr bool direct = Config::code_bits == 8;
   static constexpr bool promoted = Config::promote != 0;
-  // Codes of fewer bits are put into bytes in registers; for few rows of x they go to shared memory
-  // then, as products that read registers hold up what makes the next ready.
-  static constexpr bool through_memory = !direct && !promoted && Config::block_m <= 64;
-  // The tensor cores have time then to take a code's offset away.
+  // Few rows of x leave the tensor cores idle: they can take a code's offset away.
   static constexpr bool raw = Config::Codes::has_raw && Config::block_m <= 32 && !promoted;
   // Promoted sums: products of one unit, of as many columns at a time, are added to those before.
   static constexpr int parts = columns > 16 ? 2 : 1;
@@ -55,21 +52,11 @@ struct Wgmma8Plan {
       (begin_registers * (Config::warpgroups + 1) - fill_registers) / Config::warpgroups / 8 * 8;
   static constexpr int drain_registers = drain_share < 240 ? drain_share : 240;
 
-  // Units by which a warpgroup is ahead of the next where each has several tiles: as many as the ring
-  // has for all of them.
-  static constexpr int lead =
-      Config::warpgroups > 1 ? (Config::num_stages - 1) / 2 / (Config::warpgroups - 1) : 0;
-
   static constexpr int full_barriers = 0;
   static constexpr int empty_barriers = 8 * Config::num_stages;
   static constexpr int flags = 16 * Config::num_stages;  // one word a warpgroup
   static constexpr int table = 1024;
-  static constexpr int table_bytes = scaled_codes || raw ? 1024 : 0;
-  // Twice the bytes of a warpgroup's rows: while tensor cores read some, the next are written.
-  static constexpr int bytes_of_tile = 64 * unit_k;
-  static constexpr int bytes_of_unit = through_memory ? Config::tiles_n * bytes_of_tile : 0;
-  static constexpr int put = table + table_bytes;
-  static constexpr int x_ring = put + Config::warpgroups * 2 * bytes_of_unit;
+  static constexpr int x_ring = scaled_codes ? 2048 : 1024;
   static constexpr int weight_ring = x_ring + Config::num_stages * x_stage_bytes;
   static constexpr int scale_ring = weight_ring + Config::num_stages * weight_stage_bytes;
   static constexpr int staged = scale_ring + Config::num_stages * scale_stage_bytes;

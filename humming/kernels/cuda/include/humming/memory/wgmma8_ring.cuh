@@ -100,8 +100,8 @@ struct Ring8Drain {
   // The low word of a descriptor of rows of bytes from `address` on: 128-byte swizzle, eight rows
   // 1024 bytes apart. A step of 32 columns is two further.
   static __device__ __forceinline__ u32 base_at(u32 address) { return address / 16 + (1u << 16); }
-  static __device__ __forceinline__ u64 descriptor(u32 base, int step, u64 eight_rows = 64) {
-    return static_cast<u64>(base + step * 2) | (eight_rows << 32 | 1ull << 62);
+  static __device__ __forceinline__ u64 descriptor(u32 base, int step) {
+    return static_cast<u64>(base + step * 2) | (64ull << 32 | 1ull << 62);
   }
   // x, from row `row` of the tile on.
   __device__ __forceinline__ u32 x_base(int row) const {
@@ -142,31 +142,6 @@ struct Ring8Drain {
     } else {
       if (lane < Config::cluster_n) ptx::cluster_barrier_arrive(ptx::cluster_map(barrier, lane));
     }
-  }
-};
-
-// Where a warpgroup puts the bytes of a unit of its weights: rows of 128 with the 128-byte swizzle.
-template <class Config>
-struct PutBytes {
-  using Plan = Wgmma8Plan<Config>;
-
-  u32 first, own;  // of the warpgroup's tiles; this lane's word of row g, without a chunk
-
-  __device__ __forceinline__ PutBytes(const Ring8Drain<Config>& drain, int which)
-      : first(drain.shared + Plan::put + (drain.group * 2 + which) * Plan::bytes_of_unit),
-        own(first + (drain.warp * 16 + drain.lane / 4) * Plan::unit_k + drain.lane / 4 * 16 +
-            drain.lane % 4 * 4) {}
-
-  // The fragment of tile `t` and k step `step`: register i is of row g + 8 * (i % 2).
-  __device__ __forceinline__ void store(const u32 (&a)[4], int t, int step) const {
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      ptx::store_shared_u32(
-          (own ^ (2 * step + i / 2) * 16) + i % 2 * (8 * Plan::unit_k) + t * Plan::bytes_of_tile,
-          a[i]);
-  }
-  __device__ __forceinline__ u32 base(int t) const {
-    return Ring8Drain<Config>::base_at(first + t * Plan::bytes_of_tile);
   }
 };
 

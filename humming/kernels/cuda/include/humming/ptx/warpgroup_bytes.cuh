@@ -45,10 +45,6 @@
     HUMMING_BYTES(N, "f32.e4m3.e4m3", LIST, SA, SK, ", 1, 1", HUMMING_BY_DESCRIPTOR, D("+f")); \
   } \
   template <int keep> \
-  __device__ __forceinline__ void wgmma_k32_e5m2(float (&d)[N / 8][4], u64 a, u64 b) { \
-    HUMMING_BYTES(N, "f32.e5m2.e4m3", LIST, SA, SK, ", 1, 1", HUMMING_BY_DESCRIPTOR, D("+f")); \
-  } \
-  template <int keep> \
   __device__ __forceinline__ void wgmma_k32_s8(int (&d)[N / 8][4], u64 a, u64 b) { \
     HUMMING_BYTES(N, "s32.s8.s8", LIST, SA, SK, "", HUMMING_BY_DESCRIPTOR, D("+r")); \
   }
