@@ -1,5 +1,5 @@
-"""compute-sanitizer finds no bad access and no race in grouped kernels. Needs a GPU, and the tool on
-PATH."""
+"""compute-sanitizer finds no bad access and no race in grouped kernels. Needs a GPU and the tool
+on PATH."""
 
 from __future__ import annotations
 
