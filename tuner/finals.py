@@ -172,11 +172,13 @@ def _line_up(scope: Scope, known: Known) -> Line:
 
 
 def contenders(known: Known) -> list[str]:
-    """The fastest, up to FINALISTS of those that are CLOSE."""
+    """The fastest, up to FINALISTS of those that are CLOSE, in an order that no noise changes: of
+    equals the first is served."""
     best_us = known.best_us
     if best_us is None:
         return []
-    return [key for key in known.ranked() if known.times[key] <= CLOSE * best_us][:FINALISTS]
+    close = [key for key in known.ranked() if known.times[key] <= CLOSE * best_us]
+    return sorted(close[:FINALISTS])
 
 
 def _torch_us(scope: Scope) -> float:

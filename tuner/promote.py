@@ -94,15 +94,16 @@ def decide(rounds: Sequence[Sequence[float]]) -> Verdict:
     """Which of several configs to serve. `rounds[i][r]` is the time of config i in round r; config
     0 is the incumbent. A side that was dropped has the first rounds only.
 
-    A challenger wins only where it is `proven`; among those the one that is fastest in the rounds
-    that it shares with the others wins. Inside noise the incumbent stays.
+    A challenger wins only where it is `proven`. Of several that differ by less than MIN_EFFECT the
+    first in order wins, so that tunings whose noise differs serve the same. Inside noise the
+    incumbent stays.
     """
-    best = 0
-    for index in range(1, len(rounds)):
-        if not proven(rounds[index], rounds[0]):
-            continue
-        if best == 0 or statistics.median(ratios_of(rounds[index], rounds[best])) < 1.0:
-            best = index
-    if best == 0:
+    winners = [side for side in range(1, len(rounds)) if proven(rounds[side], rounds[0])]
+    if not winners:
         return Verdict(0, Interval(1.0, 1.0, 1.0))
-    return Verdict(best, paired_ratio(rounds[best], rounds[0]))
+    best = winners[0]
+    for side in winners[1:]:
+        if statistics.median(ratios_of(rounds[side], rounds[best])) < 1.0:
+            best = side
+    first = next(side for side in winners if not proven(rounds[best], rounds[side]))
+    return Verdict(first, paired_ratio(rounds[first], rounds[0]))

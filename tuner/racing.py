@@ -43,8 +43,8 @@ def going_on(rounds: Sequence[Sequence[float]], look_at_proofs: bool = True) -> 
     the incumbent alone where the race is decided, which is asked with `look_at_proofs` only.
 
     `rounds[i]` are the times of side i in the rounds that it ran, which are the first ones. A side
-    is dropped where its interval says that it gains less than MIN_EFFECT on the incumbent, or that
-    it is slower than the leader of those that ran as long.
+    is dropped where its interval says that it gains less than MIN_EFFECT on the incumbent, or loses
+    more than that to the leader of those that ran as long.
     """
     longest = len(rounds[0])
     if not longest:  # no round was worth anything yet
@@ -56,7 +56,8 @@ def going_on(rounds: Sequence[Sequence[float]], look_at_proofs: bool = True) -> 
         alive = [
             side
             for side in alive
-            if side == leader or interval_of_median(ratios_of(rounds[side], rounds[leader]))[0] <= 1
+            if side == leader
+            or interval_of_median(ratios_of(rounds[side], rounds[leader]))[0] <= 1.0 + MIN_EFFECT
         ]
     if look_at_proofs and longest >= MIN_ROUNDS:
         field = [rounds[0], *(rounds[side] for side in alive)]

@@ -18,7 +18,7 @@ _CALL = "  humming::block_skinny<"
 BEFORE = {
     "illegal_access": "*(volatile int*)16 = 1;",
     "trap": 'asm volatile("trap;");',
-    "hang": "for (volatile int on = 1; on;) {}",
+    "hang": 'for (;;) asm volatile("nanosleep.u32 1000;");',
     "tail": "if (m % humming::Config::block_m) call.m = m - 1;",
     "silent": "return;",
 }
