@@ -61,7 +61,8 @@ __device__ __forceinline__ void settle_fragments(u32 (&a)[tiles][4]) {
     for (int i = 0; i < 4; ++i) ptx::settle(a[t][i]);
 }
 
-template <class Config>
+// Of the sums' columns only the first `used` are multiplied; the others are zero.
+template <class Config, int used = WgmmaPlan<Config>::columns>
 __device__ __forceinline__ void group_multiply(int group, WgmmaSums<Config>& sums,
                                                RingDrain<Config>& drain,
                                                WgmmaScales<Config>& scales, int units,
@@ -102,7 +103,9 @@ __device__ __forceinline__ void group_multiply(int group, WgmmaSums<Config>& sum
         settle_fragments(set);
         ptx::wgmma_fence();
 #pragma unroll
-        for (int t = 0; t < tiles; ++t) Product::add(sums[t], set[t], drain.descriptor(base, step));
+        for (int t = 0; t < tiles; ++t)
+          Product::add(*reinterpret_cast<float (*)[used][4]>(&sums[t]), set[t],
+                       drain.descriptor(base, step));
         ptx::wgmma_commit();
         if (step == 3) {
           drain.place.template advance<Config::num_stages>();
@@ -144,7 +147,8 @@ __device__ __forceinline__ void group_drain(const WgmmaCall& call, u32 shared, i
   int lead_until = -1;
   if constexpr (Plan::lead > 0) {
     const bool leads = schedule.has_more();
-    if (leads && group + 1 < Config::warpgroups) lead_until = min(Plan::lead, schedule.units - 1);
+    if (leads && group + 1 < Config::warpgroups)
+      lead_until = min(Plan::lead, schedule.units / Config::split_k - 1);
     if (leads && group > 0) ptx::barrier_sync<256>(Config::warpgroups + group);
   }
 #pragma unroll 1

@@ -75,6 +75,11 @@ __device__ __forceinline__ void group_fill(const TensorMap* codes_map, const voi
   }
 }
 
+// Rows that a product of about half the tile holds: an expert's last tile seldom has more.
+__host__ __device__ constexpr int narrow_rows(int block_m) {
+  return block_m >= 112 ? 64 : block_m >= 80 ? 48 : block_m == 64 ? 32 : block_m;
+}
+
 template <class Config>
 __device__ __forceinline__ void group_drain_experts(const WgmmaCall& all,
                                                     const ExpertsCall& experts, u32 shared,
@@ -98,7 +103,12 @@ __device__ __forceinline__ void group_drain_experts(const WgmmaCall& all,
       WgmmaCall call = all;
       take_rows<Config>(call, experts, tile);
       WgmmaScales<Config> scales(call, work, group, warp, lane);
-      group_multiply<Config>(group, sums, drain, scales, work.units, -1);
+      constexpr int narrow = narrow_rows(Config::block_m);
+      if (narrow < Config::block_m && tile.count <= narrow) {
+        group_multiply<Config, narrow / 8>(group, sums, drain, scales, work.units, -1);
+      } else {
+        group_multiply<Config>(group, sums, drain, scales, work.units, -1);
+      }
     }
     WgmmaCall call = all;
     take_rows<Config>(call, experts, tile);
@@ -113,8 +123,8 @@ __device__ __forceinline__ void block_wgmma_experts(const TensorMap* codes_map, 
                                                     const ExpertsCall& experts) {
   using Plan = WgmmaPlan<Config>;
   // What the multiplying warpgroups leave: to ask for more would wait forever.
-  constexpr int left = Plan::begin_registers * (Config::warpgroups + 1) -
-                       Plan::drain_registers * Config::warpgroups;
+  constexpr int left =
+      Plan::begin_registers * (Config::warpgroups + 1) - Plan::drain_registers * Config::warpgroups;
   constexpr int fill_registers = left < 56 ? left / 8 * 8 : 56;
   shared = Plan::aligned(shared);
   const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
