@@ -62,16 +62,16 @@ def enough(monkeypatch) -> dict[str, int]:
     return limit
 
 
-def run(model: Path, resume: bool = False, seconds: float = 240.0):
-    """Tunes `model` at m = 2 here: (config id, outcome, id) of trials, winners, notes."""
+def run(model: Path, resume: bool = False, seconds: float = 240.0, device=DEVICE, m: int = 2):
+    """Tunes `model` here: (config id, outcome, id) of trials, winners, notes."""
     said = io.StringIO()
     url = f"sqlite:///{model}/tuning.db"
     with open_store(url) as store:
-        job = Job(model, DEVICE, (2,), resume=resume)
+        job = Job(model, device, (m,), resume=resume)
         watch = Watch(Console(file=said, width=200))
         tune(job, store, model / "tables", Budget(seconds), watch)
-        found = store.measurements(here(DEVICE))
-        winners = store.winners(here(DEVICE))
+        found = store.measurements(here(device))
+        winners = store.winners(here(device))
     rows = [(config_id(row.config), row.outcome, row.id) for row in found if row.config]
     return rows, winners, said.getvalue()
 
