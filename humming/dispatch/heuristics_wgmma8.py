@@ -25,32 +25,33 @@ from humming.spec.problem import Problem
 # block_m, warpgroups, tiles_n, cluster_n, blocks_per_sm
 _TILES = (
     (16, 2, 1, 1, 1),
+    (16, 2, 2, 1, 1),
     (16, 1, 1, 1, 2),
+    (16, 2, 1, 1, 2),
     (32, 2, 1, 1, 1),
     (32, 1, 1, 1, 2),
+    (32, 2, 1, 1, 2),
     (64, 2, 1, 1, 1),
     (64, 2, 2, 1, 1),
     (64, 2, 1, 1, 2),
     (96, 2, 1, 1, 1),
     (128, 2, 1, 1, 1),
     (128, 2, 2, 1, 1),
-    (128, 2, 1, 2, 1),
-    (192, 2, 1, 2, 1),
+    (192, 3, 1, 1, 1),
     (256, 2, 1, 1, 1),
-    (256, 2, 1, 2, 1),
 )
 _MOST_STAGES = 20
 _RASTER_ROWS = 2048  # of x, that a wave goes through before the next rows of w
 
-_STEP, _STEP_ROW = 30.0, 2.1  # cycles of 64 rows of w by 128 of k, and of a row of x in it
-_DECODE = 150.0  # of 64 rows of w by 128 of k, of codes that are put into bytes
-_PROMOTE_ROW = 0.45  # of a row of x, where sums are promoted
-_CHAIN = 250.0  # of a unit of one warpgroup, which waits for itself
-_READ = 34.0  # bytes of x and weights a cycle, from L2
-_MEMORY = 19.0  # bytes of weights a cycle, from memory, of each multiprocessor
-_BLOCK, _NEXT = 3850.0, 2000.0  # of a launch besides, and of each tile after the first
-_OUT = 500.0  # of 8192 outputs
-_MEET, _MEET_OUT = 1500.0, 4800.0  # of blocks that share k, and of 8192 sums that they exchange
+_STEP, _STEP_ROW = 65.1, 1.66  # cycles of 64 rows of w by 128 of k, and of a row of x in it
+_DECODE = 170.3  # of 64 rows of w by 128 of k, of codes that are put into bytes
+_PROMOTE_ROW = 1.67  # of a row of x, where sums are promoted
+_CHAIN = 481.7  # of a unit of one warpgroup, which waits for itself
+_READ = 49.4  # bytes of x and weights a cycle, from L2
+_MEMORY = 21.6  # bytes of weights a cycle, from memory, of each multiprocessor
+_BLOCK, _NEXT = 3058.0, 2886.0  # of a launch besides, and of each tile after the first
+_OUT = 682.8  # of 8192 outputs
+_MEET, _MEET_OUT = 3776.0, 1881.0  # of blocks that share k, and of 8192 sums that they exchange
 
 
 def wgmma8_default(problem: Problem, device: Device, m: int) -> Wgmma8Config | None:
@@ -73,7 +74,7 @@ def _choices(problem: Problem, device: Device) -> Iterator[Wgmma8Config]:
             tiles_n=tiles_n,
             cluster_n=cluster_n,
             num_stages=2,
-            raster_group_m=max(8, _RASTER_ROWS // block_m),
+            raster_group_m=min(64, max(8, _RASTER_ROWS // block_m)),
             blocks_per_sm=blocks_per_sm,
             stream_k=0,
             promote=int(needs_promotion(problem)),
