@@ -3,6 +3,7 @@ the kernels around them against what torch computes."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -180,3 +181,25 @@ def test_rows_of_sorting_are_a_stable_order():
         for expert, first, count, _ in listed[:: max(1, len(listed) // 50)].tolist():
             own = flat[order[first : first + count].long()]
             assert bool((own == (experts if expert < 0 else expert)).all())
+
+
+def test_weights_past_2_to_the_31_elements_are_found():
+    """Of 640 experts only the last one's codes are not the first's."""
+    generator = torch.Generator(device="cuda").manual_seed(6)
+    count, n, k = 640, 1024, 4096
+    assert count * n * k > 2**31
+    first, last = (drawn("int4g128", n, k, generator, torch.float16) for _ in range(2))
+    one = pack_experts([first, last], CUDA_LAYOUT, torch.float16)
+    order = torch.zeros(count, dtype=torch.int64, device="cuda")
+    order[-1] = 1
+    parts = {name: tensor.index_select(0, order) for name, tensor in one.tensors.items()}
+    packed = replace(one.with_tensors(parts), experts=count)
+    for m in (1, 9, 200):
+        x = torch.randn(m, k, generator=generator, device="cuda").half()
+        ids = torch.full((m, 2), count - 1, device="cuda")
+        ids[:, 1] = torch.arange(m, device="cuda") % (count - 1)
+        out = humming.moe_gemm(x, packed, ids=ids).double()
+        for place, weight in enumerate((last, first)):
+            wanted = x.double() @ weight.dequantize().T
+            error = (out[:, place] - wanted).norm(dim=1) / wanted.norm(dim=1)
+            assert float(error.max()) < 2e-3
