@@ -44,6 +44,8 @@ _TILES = (
 _MOST_STAGES = 14
 _RASTER_ROWS = 2048  # of x, that a wave goes through before the next rows of w
 _STAGE_K = 64
+_MOST_SUMS = 256  # of a tile, for each row of w
+_LARGE_TILES_FROM = 512
 _STORE_ROWS = 32  # of x, in a piece of the output
 _STAGES_BESIDE_STORES = 4
 _LEAST_SHARE = 512  # columns of k that a block has
@@ -58,6 +60,7 @@ class WgmmaCosts:
 
     step, step_row      64 rows of w by 16 of k, and a row of x in it
     stage               a stage besides
+    shallow             part of it besides with two stages in flight, less with more
     chain, chain_tile   a stage of one warpgroup, which waits for itself, and a tile of it
     read                bytes of weights and x a cycle, from L2
     block, next_tile    a launch besides, and each tile after the first
@@ -67,20 +70,21 @@ class WgmmaCosts:
     cluster, cluster_out      the same in a cluster
     """
 
-    step: float = 18.2
+    step: float = 20.9
     step_row: float = 0.366
-    stage: float = 154.0
-    chain: float = 243.0
-    chain_tile: float = 150.0
+    stage: float = 98.7
+    shallow: float = 1.2
+    chain: float = 291.0
+    chain_tile: float = 148.0
     read: float = 34.0
-    block: float = 1254.0
-    next_tile: float = 899.0
-    shorter: float = 0.23
-    out: float = 1538.0
-    meet: float = 780.0
-    meet_out: float = 1043.0
-    cluster: float = 145.0
-    cluster_out: float = 290.0
+    block: float = 485.0
+    next_tile: float = 1840.0
+    shorter: float = 0.1
+    out: float = 1236.0
+    meet: float = 4270.0
+    meet_out: float = 340.0
+    cluster: float = 59.0
+    cluster_out: float = 200.0
 
 
 COSTS = WgmmaCosts()
@@ -100,6 +104,8 @@ def _choices(problem: Problem, device: Device) -> Iterator[WgmmaConfig]:
     for block_m, warpgroups, tiles_n, blocks_per_sm in _TILES:
         if block_m < least or (block_m == 160 and problem.m > 320):
             continue  # weights dequantized too often; more tiles than such a size pays for
+        if block_m * tiles_n == _MOST_SUMS and tiles_n > 1 and problem.m > _LARGE_TILES_FROM:
+            continue  # a tile of so many sums dequantizes less if it is one of 256 rows of x
         config = WgmmaConfig(
             block_m=block_m,
             warpgroups=warpgroups,
@@ -149,6 +155,7 @@ def wgmma_cost(
     bits = dtype.bits
     read = (config.block_m * _STAGE_K * 2 + rows * _STAGE_K * bits // 8) * together / costs.read
     stage = float((multiply**6 + chain**6 + read**6) ** (1 / 6))
+    stage *= 1.0 + costs.shallow / (config.num_stages - 1) ** 2
 
     outputs = config.block_m * rows * together / 8192
     cost = many * stage + costs.block * (costs.shorter if config.blocks_per_sm > 1 else 1)
