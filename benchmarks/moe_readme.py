@@ -35,8 +35,8 @@ def markdown(report: dict[str, Any]) -> str:
         told = ", ".join(f"{name} {value:.2f}" for name, value in of_format.items())
         means.append(f"`{format}`: {told}")
     intro = (
-        f"{report['device']['name']}, {report['date'][:10]}, torch {report['torch']}; µs, and how many "
-        "times as long humming-kernels takes.\n\n"
+        f"{report['device']['name']}, {report['date'][:10]}, torch {report['torch']}; µs, and how "
+        "many times as long humming-kernels takes.\n\n"
     )
     return intro + head + "".join(lines) + f"\nIn geometric mean: {'; '.join(means)}.\n"
 
