@@ -48,7 +48,7 @@ class ExpertsSpec:
         """Canonical JSON: the op's `layer` argument."""
         return _text(self)
 
-    def problem(self, dtype: torch.dtype, bias: bool) -> Problem:
+    def problem(self, dtype: torch.dtype, bias: bool, batch_invariant: bool = False) -> Problem:
         """What is to be computed for activations of `dtype`, its m open."""
         name = ACTIVATIONS[dtype]
         return Problem(
@@ -61,6 +61,7 @@ class ExpertsSpec:
             layout=self.layout,
             op="moe",
             bias=bias,
+            batch_invariant=batch_invariant,
             act_order=self.act_order,
             experts=self.experts,
             top_k=self.top_k,
@@ -174,7 +175,7 @@ def bind_experts(
 def _bind(key: _Key, table: TunedTable | None) -> ExpertsPlan:
     require_alone()
     spec, dtype, bias, place = key
-    plan = ExpertsPlan(spec.problem(dtype, bias), place, table)
+    plan = ExpertsPlan(spec.problem(dtype, bias, place.batch_invariant), place, table)
     with _lock:
         _plans[key] = plan
     return plan

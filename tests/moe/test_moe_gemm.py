@@ -10,6 +10,7 @@ from moe_cases import SKEWS, answer, experts, ids_of
 
 import humming
 from humming.errors import LayoutError
+from humming.moe.router import RouterRule
 from humming.quantize import unpack_experts
 from humming.spec.dtypes import FLOAT_ACTIVATIONS
 
@@ -97,6 +98,28 @@ def test_a_row_does_not_depend_on_the_others_nor_on_their_order():
     order = torch.randperm(64)
     out = humming.moe_gemm(x, of.packed, ids=ids)
     assert torch.equal(humming.moe_gemm(x[order], of.packed, ids=ids[order]), out[order])
+
+
+def test_a_batch_invariant_row_has_the_same_bits_whatever_m():
+    of = experts("int4g128", 5, 40, 72)
+    x, ids = torch.randn(200, 72), ids_of("uniform", 200, 2, 5)
+    humming.set_batch_invariant(True)
+    try:
+        out = humming.moe_gemm(x, of.packed, ids=ids)
+        for m in (1, 17):
+            assert torch.equal(humming.moe_gemm(x[:m], of.packed, ids=ids[:m]), out[:m])
+    finally:
+        humming.set_batch_invariant(False)
+
+
+def test_a_block_is_traced_whole():
+    up, down = torch.randn(4, 64, 32), torch.randn(4, 32, 32)
+    experts_ = humming.HummingExperts.from_float(up, down, "int4g32", top_k=2)
+    block = humming.HummingMoE(torch.randn(4, 32), experts_, RouterRule(2))
+    compiled = torch.compile(block, backend="aot_eager", fullgraph=True)
+    x = torch.randn(5, 32)
+    with torch.no_grad():
+        assert torch.equal(compiled(x), block(x))
 
 
 def test_packed_experts_come_back():
