@@ -112,6 +112,7 @@ def test_a_batch_invariant_row_has_the_same_bits_whatever_m():
         humming.set_batch_invariant(False)
 
 
+@pytest.mark.slow
 def test_a_block_is_traced_whole():
     up, down = torch.randn(4, 64, 32), torch.randn(4, 32, 32)
     experts_ = humming.HummingExperts.from_float(up, down, "int4g32", top_k=2)
