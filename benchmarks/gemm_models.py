@@ -48,6 +48,9 @@ SHAPES: tuple[Shape, ...] = (
 _LATE_SECONDS = 3.0
 """Time for each point that the first pass did not reach."""
 
+_COMPILED_AHEAD = 8
+"""Proposals for each point; the tuner's own compilers are ahead of it from then on."""
+
 M_VALUES = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 
@@ -123,7 +126,7 @@ def _first_tried(task: Task) -> Iterator[KernelConfig]:
     yield candidates.heuristic
     sampler = Surrogate(candidates.configs)
     sampler.know(candidates.heuristic, None)
-    for _ in range(cores()):
+    for _ in range(_COMPILED_AHEAD):
         config = sampler.ask()
         if config is None:
             return
