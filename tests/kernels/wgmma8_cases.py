@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cuda_cases import gpu
-
 from humming.spec.carriers import carrier
 from humming.spec.config import Wgmma8Config
 from humming.spec.layouts import CUDA_A8_LAYOUT
 from humming.spec.legality import config_violations
 from humming.spec.legality.wgmma8 import needs_promotion
 from humming.spec.problem import Problem
+from tests.gpus import gpu
 
 HOPPER = (9, 0)
 PLAIN_WGMMA8 = Wgmma8Config(
