@@ -129,7 +129,7 @@ def _harm(
 ) -> None:
     """Kills writers at random moments, evenly over the run, and disturbs once in its middle."""
     draw = random.Random(total)
-    at = sorted([(total * (i + 1) // (kills + 1), "kill") for i in range(kills)])
+    at = sorted([(total * (i + 1) // (kills + 2), "kill") for i in range(kills)])
     due = sorted(at + ([(total // 2, "disturb")] if disturb else []))
     while due and any(w.process is None or w.process.poll() is None for w in writers):
         if sum(len(w.acknowledged) for w in writers) < due[0][0]:

@@ -144,8 +144,8 @@ def _winners() -> Iterator[dict[str, Any]]:
 
 
 def ask(url: str) -> dict[str, Any]:
-    """Milliseconds, as median and most over PASSES, of each question that tuning and serving put to
-    the database, connections open."""
+    """Milliseconds, as least, median and most over PASSES, of each question that tuning and serving
+    put to the database, connections open."""
     machine, problem = identities()[MACHINES // 2], problems()[PROBLEMS // 2]
     with open_store(url) as store:
         tuned = _tuned(machine)
@@ -181,13 +181,17 @@ def _ms(question: Callable[[], object]) -> dict[str, float]:
     for _ in range(PASSES):
         start = time.monotonic()
         question()
-        taken.append(1e3 * (time.monotonic() - start))
-    return {"median_ms": round(statistics.median(taken), 1), "most_ms": round(max(taken), 1)}
+        taken.append(time.monotonic() - start)
+    return _shown(taken)
 
 
 def _one(start: float) -> dict[str, float]:
-    taken = round(1e3 * (time.monotonic() - start), 1)
-    return {"median_ms": taken, "most_ms": taken}
+    return _shown([time.monotonic() - start])
+
+
+def _shown(seconds: list[float]) -> dict[str, float]:
+    sides = {"least_ms": min, "median_ms": statistics.median, "most_ms": max}
+    return {name: round(1e3 * side(seconds), 1) for name, side in sides.items()}
 
 
 def _tuned(machine: Identity) -> Tuned:

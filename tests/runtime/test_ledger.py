@@ -147,6 +147,7 @@ def test_files_that_nobody_takes_in_do_not_pile_up(
     assert len(left) == 3 and {"3.json", "4.json"} < left
 
 
+@pytest.mark.slow
 def test_a_serving_process_leaves_its_counts_behind(tmp_path: Path) -> None:
     code = (
         "import humming, torch\n"

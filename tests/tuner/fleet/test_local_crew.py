@@ -106,6 +106,7 @@ def test_two_devices_and_a_killed_member_give_the_evidence_of_one_alone(job, tmp
         assert crew.suspects(here(PLAIN)) == {} and crew.leased(here(PLAIN)) == set()
 
 
+@pytest.mark.slow
 def test_a_member_that_cannot_work_says_why(job, tmp_path) -> None:
     with open_store(str(tmp_path / "x.db")) as store:
         crew = LocalCrew("postgresql://someone:s3cret@127.0.0.1:9/none", [PLAIN])

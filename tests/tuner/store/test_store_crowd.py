@@ -37,7 +37,7 @@ def _restart(server: Server, seconds: float) -> None:
 
 
 def test_a_few_processes_one_of_them_killed(url: str) -> None:
-    _all_there(crowd(url, 3, 12, kills=1), kills=1)
+    _all_there(crowd(url, 2, 16, kills=1))
 
 
 @pytest.mark.slow
