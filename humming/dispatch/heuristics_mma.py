@@ -178,7 +178,7 @@ def _decode(config: MmaConfig, problem: Problem) -> float:
     if not multiplies_codes(problem):
         return 1 + _DECODE + _DECODE_COLUMNS / columns
     in_rows = problem.quant.weight.dtype.bits == 8 or config.narrow
-    promoted = promoted_columns(problem)
+    promoted = promoted_columns(problem, config.narrow)
     decode = 1 + (_ROWS_DECODE if in_rows else _BYTES_DECODE) / columns + _ROWS_DECODE
     return decode + (_PROMOTE * 128 / promoted if promoted else 0)
 

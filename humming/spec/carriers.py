@@ -19,6 +19,9 @@ CARRIERS: dict[str, tuple[int, int]] = {"int8": (7, 5), "fp8e4m3": (8, 9), "fp8e
 STEP_K = 32
 """Columns of one product in 8 bits: groups are whole numbers of them."""
 
+_BLOCK_SCALED = ("mxfp4-mxfp4", "nvfp4-nvfp4")
+_BLOCK_SCALED_ON = ((12, 0), (12, 1))
+
 _ZERO_POINT_BITS = {"int8": 7, "fp8e4m3": 4, "fp8e5m2": 3}
 """Bits of a code whose difference to any zero point the carrier holds."""
 
@@ -26,7 +29,19 @@ _ZERO_POINT_BITS = {"int8": 7, "fp8e4m3": 4, "fp8e5m2": 3}
 def native(format: str, capability: tuple[int, int]) -> bool:
     """Whether a GPU of `capability` multiplies `format`'s codes of x and w as they are."""
     held = carrier(format)
-    return held is not None and capability >= CARRIERS[held]
+    able = held is not None and capability >= CARRIERS[held]
+    return able or takes_scales_along(format, capability)
+
+
+def block_scaled(format: str) -> bool:
+    """Whether some tensor cores multiply codes of 4 bits of both and take their groups' scales
+    along."""
+    return format in _BLOCK_SCALED
+
+
+def takes_scales_along(format: str, capability: tuple[int, int]) -> bool:
+    """Whether those of a GPU of `capability` do."""
+    return block_scaled(format) and capability in _BLOCK_SCALED_ON
 
 
 @lru_cache(maxsize=1024)

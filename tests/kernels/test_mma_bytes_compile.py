@@ -113,10 +113,12 @@ def test_the_compiler_refuses_what_the_rules_refuse(name):
 
 def test_other_formats_and_knobs_are_refused_in_one_sentence():
     hopper = gpu((9, 0))
+    broken = problem_violations("mma", bytes_problem("int4g16-int8"), hopper)
+    assert "mma_bytes_format" in [v.rule for v in broken]
     (broken,) = problem_violations("mma", bytes_problem("nvfp4-nvfp4"), hopper)
-    assert broken.rule == "mma_bytes_format"
+    assert broken.rule == "mma_bytes_device"
     with pytest.raises(FormatError, match="multiplies codes of int8"):
-        render(PLAIN_BYTES, bytes_problem("nvfp4-nvfp4"))
+        render(PLAIN_BYTES, bytes_problem("int4g16-int8"))
     wide = config_violations(NARROW, bytes_problem("int8-int8"), gpu((8, 0)))
     assert [v.rule for v in wide] == ["mma_narrow_format"]
     plain = replace(bytes_problem("int4"), layout="cuda_n16k64")
@@ -133,3 +135,15 @@ def test_a_kernel_comes_with_the_one_that_quantizes_x():
     )
     assert numbers.static["output"] == "numbers"
     assert companions(render(PLAIN_BYTES, Problem("int4", 64, 128, 1, layout="cuda_n16k64"))) == ()
+
+
+@pytest.mark.parametrize("format", ["mxfp4-mxfp4", "nvfp4-nvfp4"])
+def test_tensor_cores_that_take_scales_along_are_compiled_for(format):
+    for capability in ((12, 0), (12, 1)):
+        asked = bytes_problem(format)
+        assert takes(format, capability)
+        assert not config_violations(NARROW, asked, gpu(capability))
+    source = render(NARROW, bytes_problem(format))
+    assert nvrtc_arch(source, gpu((12, 0))) == "sm_120a"
+    cubin = compile_cubin(source, "sm_120a")
+    assert "warning" not in cubin.report

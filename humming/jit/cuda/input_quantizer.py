@@ -27,7 +27,8 @@ _LOCK = threading.Lock()
 @dataclass(frozen=True)
 class QuantizedInput:
     """Rows of x as kernels get them: `codes` uint8 [m, pitch], zero from k on, and `scales` fp32
-    [groups, m rounded up to 4], one group where a token has one scale. x's own type, [m, k], and no
+    [groups, m rounded up to 4], one group where a token has one scale, and one more where it has
+    one besides those of its groups. x's own type, [m, k], and no
     scales where the output is numbers."""
 
     codes: torch.Tensor
@@ -53,7 +54,7 @@ class InputQuantizer:
         """Bytes that `enqueue` writes: codes, then scales."""
         if self.recipe.output == "numbers":
             return self.code_bytes(m, k)
-        scales = self._format.groups(k) * _whole(m, _SCALES_UNIT) * 4
+        scales = self._scale_rows(k) * _whole(m, _SCALES_UNIT) * 4
         return self.code_bytes(m, k) + _whole(scales, _ALIGNMENT)
 
     def enqueue(
@@ -73,7 +74,7 @@ class InputQuantizer:
         codes = room[: m * pitch].view(m, pitch)
         if self.recipe.output == "numbers":
             return QuantizedInput(codes.view(self._dtype)[:, :k], None)
-        groups = self._format.groups(k)
+        groups = self._scale_rows(k)
         flat = room[of_codes : of_codes + groups * scales_pitch * 4]
         return QuantizedInput(codes, flat.view(torch.float32).view(groups, scales_pitch))
 
@@ -99,6 +100,11 @@ class InputQuantizer:
         self._dependent[index] = major >= 9
         self._functions[index] = function = DeviceFunction(cubin, _NAME, index)
         return function
+
+    def _scale_rows(self, k: int) -> int:
+        """Rows of scales: groups, and one of tokens where those are kept apart."""
+        apart = self._format.second_scale and self.recipe.output == "nibbles"
+        return self._format.groups(k) + int(apart)
 
     def _pitch(self, k: int) -> int:
         """Bytes from row to row of what is written."""

@@ -141,6 +141,8 @@ class MmaKernel(CudaKernel):
             dependent=bool(config.dependent_launch) and launched_before(packed.codes),
         )
         if self._through_memory:
+            if x_scales is not None and self.compiled.source.static["x_rows_scaled"]:
+                of_x = (x_scales[-1].data_ptr(),)
             self._adders[x.device.index].launch(
                 (-(-m * -(-n // _ADD_OUTPUTS) // _ADD_THREADS), 1),
                 _ADD_THREADS,

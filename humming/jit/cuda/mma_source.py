@@ -9,7 +9,7 @@ from humming.errors import FormatError
 from humming.jit.cuda.source import INCLUDE_DIR, environment, input_recipe
 from humming.jit.cuda.weight_constants import CXX_TYPES
 from humming.jit.source import KernelSource, headers_of
-from humming.spec.carriers import carrier
+from humming.spec.carriers import block_scaled, carrier
 from humming.spec.config import MmaConfig, config_to_dict
 from humming.spec.layouts import (
     CUDA_A8_LAYOUT,
@@ -30,7 +30,8 @@ def render_mma_bytes(config: MmaConfig, problem: Problem) -> KernelSource:
 
     Raises FormatError where no type of 8 bits holds the codes.
     """
-    if carrier(problem.format) is None or problem.activation_dtype not in CXX_TYPES:
+    held = carrier(problem.format) or block_scaled(problem.format)
+    if not held or problem.activation_dtype not in CXX_TYPES:
         raise FormatError(
             f"family 'mma' multiplies codes of {', '.join(_PRODUCTS)} in a layer of "
             f"{' or '.join(CXX_TYPES)}, but got '{problem.format}' and {problem.activation_dtype}"
@@ -47,7 +48,9 @@ def render_mma_bytes(config: MmaConfig, problem: Problem) -> KernelSource:
     picks = {"activation": CXX_TYPES[problem.activation_dtype]}
     text = environment().get_template("mma_bytes.cu.j2").render(**static, **picks)
     headers = headers_of(text, INCLUDE_DIR)
-    return KernelSource("mma", text, "cuda", headers=headers, static=static)
+    along = config.narrow and block_scaled(problem.format)
+    flags = ("arch-specific",) if along else ()
+    return KernelSource("mma", text, "cuda", flags, headers, static)
 
 
 def _constants(config: MmaConfig, problem: Problem) -> dict[str, Any]:
@@ -59,11 +62,12 @@ def _constants(config: MmaConfig, problem: Problem) -> dict[str, Any]:
     packed_group_size  columns that share one; 0 = none
     block_scales       1 where 16 rows share one, in fp32
     x_group_size       columns of x that share a scale; 0 = a row has one
+    x_rows_scaled      1 where its rows have scales besides
     promoted           columns whose sums become fp32 at a time; 0 = those over all of k
     """
     weight, activation = problem.quant.weight, problem.quant.activation
     scale = packed_scale_dtype(CUDA_A8_LAYOUT, weight, problem.activation_dtype)
-    products = "Int4Products" if config.narrow else _PRODUCTS[carrier(problem.format) or ""]
+    products = _products(config, problem)
     return {
         "products": products,
         "codes": _codes(config, problem, products),
@@ -72,17 +76,26 @@ def _constants(config: MmaConfig, problem: Problem) -> dict[str, Any]:
         "packed_group_size": packed_group_size(CUDA_A8_LAYOUT, weight, problem.k),
         "block_scales": int(tile_scaled(CUDA_A8_LAYOUT, weight)),
         "x_group_size": (activation.group_size if activation else None) or 0,
-        "promoted": promoted_columns(problem),
+        "x_rows_scaled": int(activation is not None and activation.second_scale),
+        "promoted": promoted_columns(problem, config.narrow),
         "has_zero_points": int(weight.zero_point is not None),
         "has_row_scales": int(has_row_scales(CUDA_A8_LAYOUT, weight)),
     }
+
+
+def _products(config: MmaConfig, problem: Problem) -> str:
+    if not config.narrow:
+        return _PRODUCTS[carrier(problem.format) or "int8"]
+    along = block_scaled(problem.format)
+    return f"Fp4Products<{problem.quant.weight.group_size}>" if along else "Int4Products"
 
 
 def _codes(config: MmaConfig, problem: Problem, products: str) -> str:
     weight = problem.quant.weight
     stored = weight.dtype
     if config.narrow:
-        return "NibbleCodes"
+        along = block_scaled(problem.format)
+        return f"Fp4Codes<{weight.group_size}>" if along else "NibbleCodes"
     if stored.bits == 8:
         return "RowCodes"
     if stored.is_integer:

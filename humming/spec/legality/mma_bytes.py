@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from humming.spec.carriers import CARRIERS, carrier
+from humming.spec.carriers import CARRIERS, block_scaled, carrier, takes_scales_along
 from humming.spec.config import MmaConfig
 from humming.spec.device import Device
 from humming.spec.layouts import CUDA_A8_LAYOUT, packed_group_size, tile_scaled
@@ -31,13 +31,16 @@ def line_k(config: MmaConfig) -> int:
     return 256 if config.narrow else 128
 
 
-def promoted_columns(problem: Problem) -> int:
+def promoted_columns(problem: Problem, narrow: int = 0) -> int:
     """Columns of k whose sums become fp32 at a time, to be scaled; 0 = those over all of k."""
+    if narrow and block_scaled(problem.format):
+        return 0
     activation = problem.quant.activation
     sizes = [packed_group_size(CUDA_A8_LAYOUT, problem.quant.weight, problem.k)]
     sizes.append((activation.group_size if activation else None) or 0)
     if any(sizes):
-        return next(columns for columns in PROMOTED if all(size % columns == 0 for size in sizes))
+        fit = (columns for columns in PROMOTED if all(size % columns == 0 for size in sizes))
+        return next(fit, PROMOTED[-1])
     whole = carrier(problem.format) == "int8"
     return PROMOTED[0] if whole and problem.k > SUMMED_MOST else 0
 
@@ -54,7 +57,9 @@ def mma_bytes_ring(config: MmaConfig, problem: Problem) -> int:
     scales = -(-scales // 16) * 16 * (2 if weight.zero_point else 1)
     of_x = 0
     if activation is not None and activation.group_size:
-        of_x = config.block_k // promoted_columns(problem) * config.block_m * 4
+        along = config.narrow and block_scaled(problem.format)
+        part = activation.group_size if along else promoted_columns(problem)
+        of_x = config.block_k // part * config.block_m * 4
     return config.num_stages * -(-(x + codes + scales + of_x) // 128) * 128
 
 
@@ -84,7 +89,9 @@ def _problem_rule(
 
 def _able(problem: Problem, device: Device) -> bool:
     held = carrier(problem.format)
-    return held is None or capability(device) >= CARRIERS[held]
+    if held is None:
+        return takes_scales_along(problem.format, capability(device))
+    return capability(device) >= CARRIERS[held]
 
 
 def _sums(config: MmaConfig, problem: Problem) -> int:
@@ -92,7 +99,7 @@ def _sums(config: MmaConfig, problem: Problem) -> int:
     tile = config.block_m * config.block_n * config.warps_k
     of_tile = tile // (32 * config.warps) if config.warps else 0
     step = line_k(config) // _STEPS_OF_LINE
-    of_tile *= 2 if promoted_columns(problem) > step else 1
+    of_tile *= 2 if promoted_columns(problem, config.narrow) > step else 1
     activation = problem.quant.activation
     grouped = activation is not None and activation.group_size is not None
     columns = config.block_m // 8 // max(config.warps_m, 1)
@@ -104,6 +111,8 @@ def _sums_most(config: MmaConfig) -> int:
 
 
 def _narrow_takes(problem: Problem) -> bool:
+    if block_scaled(problem.format):
+        return True
     weight, activation = problem.quant.weight, problem.quant.activation
     of_x = activation is not None and activation.dtype.name == "int4"
     columns = promoted_columns(problem)
@@ -113,7 +122,7 @@ def _narrow_takes(problem: Problem) -> bool:
 RULES: tuple[Rule, ...] = (
     _problem_rule(
         "bytes_format",
-        lambda p, d: carrier(p.format) is not None,
+        lambda p, d: carrier(p.format) is not None or block_scaled(p.format),
         lambda p, d: (
             f"layout '{CUDA_A8_LAYOUT}' is for formats whose codes of x and w fit one type of "
             f"8 bits, but got '{p.format}'; pack the weight for this GPU again"
@@ -123,9 +132,8 @@ RULES: tuple[Rule, ...] = (
         "bytes_device",
         _able,
         lambda p, d: (
-            f"products of {carrier(p.format)} need compute capability "
-            f"{'.'.join(map(str, CARRIERS[carrier(p.format) or 'int8']))} or newer, but "
-            f"'{d.name}' has {'.'.join(map(str, capability(d)))}; pack the weight for it again"
+            f"'{d.name}', of compute capability {'.'.join(map(str, capability(d)))}, does not "
+            f"multiply the codes of format '{p.format}'; pack the weight for it again"
         ),
         static=True,
     ),
@@ -161,18 +169,23 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "narrow_format",
-        lambda c, p, d: not c.narrow or _narrow_takes(p),
+        lambda c, p, d: _narrow_takes(p) if c.narrow else carrier(p.format) is not None,
         lambda c, p, d: (
-            "products of 4 bits are of int4 by int4 in groups of 64 or 128, but got format "
-            f"'{p.format}'; take narrow 0"
+            "products of 4 bits are of int4 by int4 in groups of 64 or 128, of mxfp4 by mxfp4, and "
+            "of nvfp4 by nvfp4, which has no others, but got format "
+            f"'{p.format}' with narrow={c.narrow}"
         ),
         static=False,
     ),
     _rule(
         "narrow_device",
-        lambda c, p, d: not c.narrow or capability(d) < (9, 0),
         lambda c, p, d: (
-            "products of 4 bits need a compute capability from 7.5 to 8.9, but "
+            not c.narrow
+            or takes_scales_along(p.format, capability(d))
+            or (capability(d) < (9, 0) and not block_scaled(p.format))
+        ),
+        lambda c, p, d: (
+            "products of 4 bits need a compute capability from 7.5 to 8.9, or 12.0 for fp4, but "
             f"'{d.name}' has {'.'.join(map(str, capability(d)))}; take narrow 0"
         ),
     ),

@@ -12,7 +12,7 @@ namespace humming {
 // Sums of a group of at most 128 columns are promoted, those over all of k `plain`.
 struct IntegerSums {
   using Sum = int;
-  static constexpr bool is_integer = true;
+  static constexpr bool is_integer = true, block_scaled = false;
   static constexpr int least = 0;
   static constexpr int first = 0x4B400000;
   static __device__ __forceinline__ float promoted(int sum) {
@@ -24,6 +24,7 @@ struct IntegerSums {
 struct FloatSums {
   using Sum = float;
   static constexpr bool is_integer = false;
+  static constexpr bool block_scaled = false;
   static constexpr float first = 0.0f;
   static __device__ __forceinline__ float promoted(float sum) { return sum; }
   static __device__ __forceinline__ float plain(float sum) { return sum; }
@@ -81,6 +82,36 @@ struct E5m2Products : FloatSums {
   static __device__ __forceinline__ void warp_multiply(float (&d)[4], const u32 (&a)[4],
                                                        const u32 (&b)[2], const float (&c)[4]) {
     ptx::mma_m16n8k32_e5m2(d, a, b, c);
+  }
+};
+
+// Of fp4e2m1 in groups of `group` columns, whose scales tensor cores take along: of 16 fp8e4m3, of 32
+// powers of two.
+template <int group_>
+struct Fp4Products : FloatSums {
+  static constexpr int x_bits = 4, group = group_, groups = 64 / group;
+  static constexpr int least_arch = 1200;
+  static constexpr bool block_scaled = true;
+
+  static __device__ __forceinline__ void warp_multiply(float (&d)[4], const u32 (&a)[4],
+                                                       const u32 (&b)[2], u32 sa, u32 sb) {
+#if HUMMING_HAS_FP4
+    if constexpr (group == 16) {
+      ptx::mma_m16n8k64_nvfp4(d, a, b, sa, sb);
+    } else {
+      ptx::mma_m16n8k64_mxfp4(d, a, b, sa, sb);
+    }
+#endif
+  }
+
+  // The bytes of a step's scales, which are such numbers.
+  static __device__ __forceinline__ u32 bytes(const float (&scales)[groups]) {
+    if constexpr (group == 16) {
+      return ptx::round_e4m3x2(scales[0], scales[1]) |
+             static_cast<u32>(ptx::round_e4m3x2(scales[2], scales[3])) << 16;
+    } else {
+      return (__float_as_uint(scales[0]) >> 23 & 255) | (__float_as_uint(scales[1]) >> 15 & 0xFF00);
+    }
   }
 };
 

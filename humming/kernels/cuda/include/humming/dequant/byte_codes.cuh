@@ -115,6 +115,26 @@ struct NibbleCodes {
   }
 };
 
+// fp4e2m1 for products of those. Where groups have 16 columns, lanes t and t + 2 of a quad exchange
+// codes, so that a lane has those of one group: of the first of two in the lower lanes.
+template <int group>
+struct Fp4Codes {
+  static constexpr int bits = 4, lift = 0;
+
+  static __device__ __forceinline__ void whole(u32 (&a)[4], const u32 (&words)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      a[i] = words[i];
+      if constexpr (group == 16) {
+        constexpr u32 low = in_bytes(0x0F);
+        const u32 other = __shfl_xor_sync(0xFFFFFFFFu, words[i], 2);
+        a[i] = threadIdx.x % 4 < 2 ? (words[i] & low) | (other & low) << 4
+                                   : (words[i] & ~low) | (other >> 4 & low);
+      }
+    }
+  }
+};
+
 // All four registers of step 0 or 1, which is a constant once the caller's loop is unrolled.
 template <class Codes>
 __device__ __forceinline__ void byte_fragment(u32 (&a)[4], const u32 (&words)[Codes::bits],

@@ -10,12 +10,15 @@
 
 namespace humming {
 
-// bytes: a code each. nibbles: of 32 columns byte i is column i, and column 16 + i in its high half.
+// bytes: a code each. nibbles: of 32 columns byte i is column i, and column 16 + i in its high half;
+// in groups of 16 of those the same with 8 + i, and scales of rows come after those of groups.
 // numbers: code times scale in the input's type.
 enum class InputOutput { bytes, nibbles, numbers };
 
 template <class Config>
 struct InputOutputRow {
+  // Where tensor cores take scales of 16 columns along, those are packed together.
+  static constexpr bool in_sixteens = Config::group_size == 16;
   char* codes;
   float* scales;  // of this row in the first group
   i64 scales_pitch;
@@ -48,9 +51,11 @@ struct InputOutputRow {
 #pragma unroll
       for (int i = 0; i < 8; ++i) word[i / 4] |= Config::Codes::nibble(v[i]) << (i % 4 * 8);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) word[i] |= __shfl_xor_sync(0xFFFFFFFFu, word[i], 2) << 4;
-      if (here && chunk % 4 < 2)
-        ptx::store_global_words2(codes + chunk / 4 * 16 + chunk % 2 * 8, {{word[0], word[1]}});
+      for (int i = 0; i < 2; ++i)
+        word[i] |= __shfl_xor_sync(0xFFFFFFFFu, word[i], in_sixteens ? 1 : 2) << 4;
+      const int place = in_sixteens ? chunk / 2 : chunk / 4 * 2 + chunk % 2;
+      if (here && (in_sixteens ? chunk % 2 == 0 : chunk % 4 < 2))
+        ptx::store_global_words2(codes + place * 8, {{word[0], word[1]}});
     }
   }
 

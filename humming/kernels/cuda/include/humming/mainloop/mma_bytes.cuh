@@ -24,7 +24,8 @@ struct MmaFragments<Config, typename Config::IsBytes> {
   static constexpr int promoted = Plan::promoted;  // columns
   static constexpr int promoted_steps = promoted ? promoted / Plan::step_k : 1;
   static constexpr bool has_zeros = Config::has_zero_points != 0;
-  static constexpr bool x_grouped = !Plan::x_row_scaled;
+  static constexpr bool x_grouped = Plan::x_grouped && !Plan::block_scaled;
+  static constexpr int of_step = Plan::block_scaled ? Plan::step_k / Plan::part_k : 1;
   static constexpr float unit = Codes::lift >= 0
                                     ? 1.0f / (1 << (Codes::lift < 0 ? 0 : Codes::lift))
                                     : static_cast<float>(1 << (Codes::lift < 0 ? -Codes::lift : 0));
@@ -37,6 +38,8 @@ struct MmaFragments<Config, typename Config::IsBytes> {
   // multiplied after the next step's were read.
   u32 scales[Plan::warp_tiles], scales_before[Plan::warp_tiles];
   float2 x_scales[Plan::columns], x_scales_before[Plan::columns];
+  // Of both operands for a step, where tensor cores take scales along.
+  u32 taken[2][Plan::warp_tiles], x_taken[2][Plan::columns];
   Sum part[Plan::warp_tiles][Plan::columns][4];
 
   // Sums over all of k begin at zero, and are converted once.
@@ -71,6 +74,7 @@ struct MmaFragments<Config, typename Config::IsBytes> {
 
   __device__ __forceinline__ void read_weights(const MmaOperands<Config>& operands, u32 base,
                                                int step) {
+    if constexpr (Plan::block_scaled) take_scales(operands, base, step);
     const bool begins = promoted && step % promoted_steps == 0;
 #pragma unroll
     for (int t = 0; t < Plan::warp_tiles; ++t) {
@@ -80,7 +84,7 @@ struct MmaFragments<Config, typename Config::IsBytes> {
         if (step % tile_steps == 0) operands.words(words[t], base, t, step / tile_steps);
       }
       if (begins) scales_before[t] = scales[t];
-      if (Plan::grouped && step * Plan::step_k % Plan::group_size == 0) {
+      if (Plan::grouped && !Plan::block_scaled && step * Plan::step_k % Plan::group_size == 0) {
         const int group = step * Plan::step_k / Plan::group_size;
         scales[t] = operands.scale_pair(base, t, group);
         if constexpr (has_zeros) zeros[t] = zeros_of(operands.zero_pair(base, t, group));
@@ -117,7 +121,10 @@ struct MmaFragments<Config, typename Config::IsBytes> {
 #pragma unroll
       for (int t = 0; t < Plan::warp_tiles; ++t) {
         Sum(&of)[4] = part[t][number * piece + i];
-        if (first) {
+        if constexpr (Plan::block_scaled) {
+          Products::warp_multiply(of, a[step % 2][t], b[buffer][i], taken[step % 2][t],
+                                  x_taken[step % 2][number * piece + i]);
+        } else if (first) {
           const Sum begin[4] = {Products::first, Products::first, Products::first, Products::first};
           Products::warp_multiply(of, a[step % 2][t], b[buffer][i], begin);
         } else {
@@ -128,6 +135,26 @@ struct MmaFragments<Config, typename Config::IsBytes> {
   }
 
  private:
+  __device__ __forceinline__ void take_scales(const MmaOperands<Config>& operands, u32 base,
+                                              int step) {
+    float of[of_step];
+#pragma unroll
+    for (int t = 0; t < Plan::warp_tiles; ++t) {
+#pragma unroll
+      for (int i = 0; i < of_step; ++i) {
+        const u32 pair = operands.scale_pair(base, t, step * of_step + i);
+        of[i] = Config::Scale::widen(static_cast<u16>(pair >> threadIdx.x % 2 * 16));
+      }
+      taken[step % 2][t] = Products::bytes(of);
+    }
+#pragma unroll
+    for (int c = 0; c < Plan::columns; ++c) {
+#pragma unroll
+      for (int i = 0; i < of_step; ++i) of[i] = operands.x_scale_one(base, step * of_step + i, c);
+      x_taken[step % 2][c] = Products::bytes(of);
+    }
+  }
+
   // The sums of a piece's columns, times the scales of both operands.
   __device__ __forceinline__ void promote(MmaSums<Config>& sums, int number) const {
     const bool before = number == pieces - 1;

@@ -16,12 +16,19 @@ struct MmaBytesRules : MmaRules<Config> {
 
   static_assert(mma_divides(Plan::line_k* Config::warps_k, Config::block_k),
                 "mma_bytes_block_k_multiple");
-  static constexpr int scales = Plan::x_row_scaled ? 0 : 4 * Plan::columns;
+  static constexpr int scales = !Plan::x_grouped ? 0 : 4 * Plan::columns;
   static_assert(sums * sets + scales <= (Plan::threads * Config::blocks_per_sm <= 256 ? 144 : 80),
                 "mma_bytes_accumulators_fit");
 #if defined(__CUDA_ARCH__)
   static_assert(__CUDA_ARCH__ >= Config::Products::least_arch, "mma_bytes_device");
-  static_assert(Config::Products::x_bits == 8 || __CUDA_ARCH__ < 900, "mma_narrow_device");
+#if HUMMING_HAS_FP4
+  static constexpr bool has_fp4 = true;
+#else
+  static constexpr bool has_fp4 = false;
+#endif
+  static_assert(Config::Products::x_bits == 8 ||
+                    (Plan::block_scaled ? has_fp4 : __CUDA_ARCH__ < 900),
+                "mma_narrow_device");
 #endif
 };
 

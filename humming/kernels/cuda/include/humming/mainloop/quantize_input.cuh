@@ -18,6 +18,9 @@ struct InputBlock {
   static constexpr bool by_lanes =
       size > 0 && size % 8 == 0 && (lanes & (lanes - 1)) == 0 && lanes <= 32;
   static constexpr bool row_first = size == 0 || Config::kind == ScaleKind::under_row;
+  // Whether scales of groups and of rows are kept apart, as tensor cores take the former along.
+  static constexpr bool apart =
+      Config::kind == ScaleKind::under_row && Config::output == InputOutput::nibbles;
   using Codes = typename Config::Codes;
 
   static __device__ __forceinline__ float scale_of(u32 bits, float row) {
@@ -78,13 +81,14 @@ struct InputBlock {
 
   const InputRow<Config> row;
   const InputOutputRow<Config> out;
-  const int k, chunks, rounds;  // eights of the stored row, and of a thread
+  const int k, groups, chunks, rounds;  // groups; eights of the stored row, and of a thread
   float kept[held][8];
 
   __device__ __forceinline__ InputBlock(const InputCall& call, i64 number)
       : row(call, number),
         out(call, number),
         k(call.k),
+        groups((call.k + size - 1) / (size ? size : 1)),
         chunks(static_cast<int>(Config::output == InputOutput::numbers ? (call.k + 7) / 8
                                 : Config::output == InputOutput::nibbles
                                     ? call.codes_row_bytes / 4
@@ -116,7 +120,7 @@ struct InputBlock {
       constexpr float reach = Config::kind == ScaleKind::under_row ? 448.0f : 1.0f;
       of_row = Config::kind == ScaleKind::under_row ? plain_scale(bits, Config::largest * reach)
                                                     : scale_of(bits, 1.0f);
-      if (size == 0 && threadIdx.x == 0) out.scale(0, of_row);
+      if (threadIdx.x == 0 && (size == 0 || apart)) out.scale(size == 0 ? 0 : groups, of_row);
     }
 #pragma unroll
     for (int i = 0; i < held; ++i)
@@ -133,7 +137,8 @@ struct InputBlock {
     float scale = of_row;
     if constexpr (by_lanes) {
       scale = scale_of(largest_of_lanes<by_lanes ? lanes : 1>(largest(v)), of_row);
-      if (threadIdx.x % lanes == 0 && chunk * 8 < k) out.scale(chunk / lanes, scale);
+      if (threadIdx.x % lanes == 0 && chunk * 8 < k)
+        out.scale(chunk / lanes, apart ? __fdiv_rn(scale, of_row) : scale);
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) v[i] = Codes::rounded(__fdiv_rn(v[i], scale), Config::largest);
@@ -142,7 +147,7 @@ struct InputBlock {
 
   // Groups of any size, a warp each.
   __device__ __forceinline__ void run_by_warps() const {
-    const int lane = threadIdx.x % 32, groups = (k + size - 1) / max(size, 1);
+    const int lane = threadIdx.x % 32;
     for (int group = threadIdx.x / 32; group < groups; group += threads / 32) {
       const int first = group * size, end = min(first + size, k);
       u32 bits = 0;

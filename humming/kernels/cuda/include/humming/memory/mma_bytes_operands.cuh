@@ -108,9 +108,10 @@ struct MmaOperands<Config, typename Config::IsBytes> {
                   (warp_n * Plan::warp_tiles * Plan::groups + warp_column / Plan::group_size) *
                       Plan::group_bytes +
                   (Config::block_scales ? 0 : lane / 4 * 4);
-    x_scales_lane = Plan::x_scales + (warp_column / Plan::part_k * Config::block_m +
-                                      warp_m * Plan::columns * 8 + lane % 4 * 2) *
-                                         4;
+    x_scales_lane = Plan::x_scales +
+                    (warp_column / Plan::part_k * Config::block_m + warp_m * Plan::columns * 8 +
+                     (Plan::block_scaled ? lane / 4 : lane % 4 * 2)) *
+                        4;
   }
 
   static __device__ __forceinline__ int padded(int k) { return (k + 127) / 128 * 128; }
@@ -304,6 +305,10 @@ struct MmaOperands<Config, typename Config::IsBytes> {
   __device__ __forceinline__ u32 zero_pair(u32 stage_base, int tile, int group) const {
     return ptx::load_shared_u32(stage_base + scales_lane + Plan::scales_bytes +
                                 (tile * Plan::groups + group) * Plan::group_bytes);
+  }
+  // Of row lane / 4 of a column of the product, where tensor cores take scales along.
+  __device__ __forceinline__ float x_scale_one(u32 stage_base, int part, int c) const {
+    return ptx::load_shared_f32(stage_base + x_scales_lane + (part * Config::block_m + c * 8) * 4);
   }
   // Of the two rows of x of a column of the product.
   __device__ __forceinline__ float2 x_scale_pair(u32 stage_base, int part, int c) const {

@@ -46,10 +46,19 @@ struct MmaPlan<Config, typename Config::IsBytes> : MmaSumsPlan<Config> {
 
   // Sums of so many columns are promoted to fp32; 0: only those over all of k.
   static constexpr int promoted = Config::promoted;
-  static constexpr int part_k = promoted ? promoted : Config::block_k;
-  // Scales of x, where groups have their own: [promoted columns of the stage][row] fp32.
-  static constexpr bool x_row_scaled = Config::x_group_size == 0;
-  static constexpr int x_parts = x_row_scaled ? 0 : Config::block_k / part_k;
+  static constexpr bool block_scaled = Products::block_scaled;
+  static constexpr int part_k = block_scaled ? Config::x_group_size
+                                : promoted   ? promoted
+                                             : Config::block_k;
+  // Scales of x, where groups have their own: [part_k columns of the stage][row] fp32.
+  static constexpr bool x_grouped = Config::x_group_size > 0;
+  static constexpr bool x_row_scaled = !x_grouped || Config::x_rows_scaled;
+  static constexpr int x_parts = !x_grouped ? 0 : Config::block_k / part_k;
+  // After how many groups' scales those of rows come.
+  static __device__ __forceinline__ i64 groups_of_x(int k) {
+    constexpr int size = x_grouped ? Config::x_group_size : 1;
+    return x_grouped ? (k + size - 1) / size : 0;
+  }
   static constexpr int x_scales = zeros + zeros_bytes;
   static constexpr int x_scales_bytes = x_parts * Config::block_m * 4;
 

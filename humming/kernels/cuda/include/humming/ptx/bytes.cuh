@@ -6,6 +6,14 @@
 #pragma once
 #include "humming/ptx/types.cuh"
 
+// Tensor cores of compute capability 12.0 and 12.1 alone have them.
+#if defined(__CUDA_ARCH_SPECIFIC__) && \
+    (__CUDA_ARCH_SPECIFIC__ == 1200 || __CUDA_ARCH_SPECIFIC__ == 1210)
+#define HUMMING_HAS_FP4 1
+#else
+#define HUMMING_HAS_FP4 0
+#endif
+
 namespace humming::ptx {
 
 __device__ __forceinline__ void mma_m16n8k32_s8(int (&d)[4], const u32 (&a)[4], const u32 (&b)[2],
@@ -51,6 +59,28 @@ __device__ __forceinline__ void mma_m16n8k32_e5m2(float (&d)[4], const u32 (&a)[
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]),
         "f"(c[2]), "f"(c[3]));
 }
+
+// Products of fp4e2m1 with scales of their own along k: bytes of `sa`, of row lane / 4 in even lanes
+// and eight further in odd ones, and of `sb`, of column lane / 4; a byte for 16 columns, e4m3.
+#if HUMMING_HAS_FP4
+__device__ __forceinline__ void mma_m16n8k64_nvfp4(float (&d)[4], const u32 (&a)[4],
+                                                   const u32 (&b)[2], u32 sa, u32 sb) {
+  asm("mma.sync.aligned.kind::mxf4nvf4.block_scale.scale_vec::4X.m16n8k64.row.col.f32.e2m1.e2m1"
+      ".f32.ue4m3 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3}, {%10}, {%12,%12}, {%11}, "
+      "{%12,%12};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(sa), "r"(sb), "n"(0));
+}
+// The same with a byte for 32 columns, e8m0.
+__device__ __forceinline__ void mma_m16n8k64_mxfp4(float (&d)[4], const u32 (&a)[4],
+                                                   const u32 (&b)[2], u32 sa, u32 sb) {
+  asm("mma.sync.aligned.kind::mxf4.block_scale.scale_vec::2X.m16n8k64.row.col.f32.e2m1.e2m1"
+      ".f32.ue8m0 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3}, {%10}, {%12,%12}, {%11}, "
+      "{%12,%12};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(sa), "r"(sb), "n"(0));
+}
+#endif
 
 // Two bytes, `low` in the low one.
 __device__ __forceinline__ u16 round_e4m3x2(float low, float high) {

@@ -30,8 +30,9 @@ struct MmaCall {
   const int* rows = nullptr;
   int shared = 1;
   int tiles = 0;
-  // Of x in codes, whose rows are strided in bytes: [groups][x_scales_pitch], or one a row.
+  // Of x in codes, whose rows are strided in bytes: of groups, [groups][x_scales_pitch], and of rows.
   const float* x_scales = nullptr;
+  const float* x_row_scales = nullptr;
   i64 x_scales_pitch = 0;
 };
 
