@@ -90,6 +90,20 @@ def test_captured_graphs_share_no_counters():
     assert len(set(counters._CAPTURED) - before) in (0, 2)
 
 
+@pytest.mark.parametrize("m", [70, 300])
+def test_the_copy_engine_stores_what_threads_do(m):
+    n, k, dtype = 648, 520, dtypes()[0]
+    x, packed, bias, _, _ = _operands(m, n, k, dtype)
+    for config in (c for c in _configs(k) if c.num_stores > 1):
+        expected = launch(kernel(config, dtype), x, packed, bias)
+        canvas = torch.full((m + 2, n + 16), float("nan"), dtype=x.dtype, device="cuda")
+        out = canvas[1 : m + 1, 8 : n + 8]  # rows at whole multiples of 16 bytes
+        kernel(config, dtype).launch(x, packed, bias, out)
+        assert torch.equal(out, expected), str(config)
+        out.fill_(float("nan"))
+        assert bool(canvas.isnan().all()), f"{config} wrote outside its output"
+
+
 @pytest.mark.parametrize("m", [0, 1, 65536])
 def test_the_fewest_and_very_many_rows(m):
     n, k, dtype = 200, 264, dtypes()[0]
