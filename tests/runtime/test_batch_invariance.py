@@ -28,7 +28,7 @@ from humming.spec.legality import check_config, config_violations, families_for
 from humming.spec.problem import M_END, Problem
 from tests.gpus import gpu as described
 
-ROWS = (1, 2, 3, 5, 8, 13, 17, 40)
+ROWS = (1, 3, 17, 40)
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +43,15 @@ def layer_of(format, n=80, k=288, dtype=torch.bfloat16):
     return humming.HummingLinear.from_linear(linear, format)
 
 
-@pytest.mark.parametrize("format", ["int4g32", "fp8e4m3", "int8-int8"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(
+    ("format", "dtype"),
+    [
+        ("int4g32", torch.bfloat16),
+        pytest.param("fp8e4m3", torch.float32, marks=pytest.mark.slow),
+        pytest.param("int8-int8", torch.bfloat16, marks=pytest.mark.slow),
+        pytest.param("uint3g64z", torch.float16, marks=pytest.mark.slow),
+    ],
+)
 def test_a_row_has_the_same_bits_whatever_m(format, dtype):
     layer = layer_of(format, dtype=dtype)
     x = torch.randn(max(ROWS), 288).to(dtype)
@@ -72,7 +79,7 @@ def test_configs_of_one_order_give_the_same_bits():
     q = quantize(torch.randn(80, 288), "int4g32")
     weight, x = pack(q), torch.randn(11, 288, dtype=torch.bfloat16)
     by_order = {}
-    for _, _, base in heuristic_intervals(problem, device):
+    for _, _, base in heuristic_intervals(problem, device)[:2]:
         for block_m, block_n in ((1, 16), (2, 32), (4, 16)):
             config = replace(base, block_m=block_m, block_n=block_n)
             if config_violations(config, problem, device):
@@ -86,7 +93,7 @@ def test_configs_of_one_order_give_the_same_bits():
         assert all(torch.equal(out, outs[0]) for out in outs)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     format=st.sampled_from(["int4g128", "uint4g64z", "mxfp4", "fp8e4m3", "int3g32", "nvfp4"]),
     n=st.sampled_from([16, 1000, 4096, 28672]),

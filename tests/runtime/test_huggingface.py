@@ -102,7 +102,7 @@ def plain_of(folder):
 
 
 def said(model, tokens=8):
-    prompt = torch.randint(1, 320, (2, 5), generator=torch.Generator().manual_seed(3))
+    prompt = torch.tensor([[17], [230]])  # as many rows as later on: one kernel is compiled
     with torch.inference_mode():
         return model.generate(
             prompt,
@@ -112,7 +112,10 @@ def said(model, tokens=8):
         )
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize(
+    "tool",
+    ["gptq", *(pytest.param(tool, marks=pytest.mark.slow) for tool in TOOLS if tool != "gptq")],
+)
 def test_a_checkpoint_serves_through_our_layers(tool, tmp_path):
     folder = folder_of(tool, tmp_path)
     plain = plain_of(folder)
