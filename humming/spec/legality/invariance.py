@@ -6,7 +6,7 @@ from humming.spec.config import FAMILIES
 from humming.spec.invariance import sum_order
 from humming.spec.legality.rule import Rule, config_rule, problem_rule
 
-_BY_TORCH = ("blas", "dequantize")
+_BY_TORCH = ("blas", "dequantize", "scaled_mm")
 
 
 def _family_rule(family: str) -> Rule:
