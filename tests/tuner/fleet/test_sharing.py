@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from humming.jit.detect import cpu_device
 from humming.jit.identity import here
@@ -16,6 +17,7 @@ from tuner.budget import Budget
 from tuner.fleet import sharing
 from tuner.fleet.sharing import share_out
 from tuner.store.open import open_store
+from tuner.store.schema import leases
 from tuner.store.store import Store
 from tuner.tasks import Task, make_tasks
 from tuner.workload.layers import LayerGroup, Workload
@@ -100,10 +102,21 @@ def test_what_another_tunes_is_waited_for_and_taken_over_when_its_lease_ends(
     tasks, store, monkeypatch
 ) -> None:
     monkeypatch.setattr(sharing, "POLL_S", 0.02)
-    theirs = store.lease(HERE, [tasks[0].problem], 1.0)
+    theirs = store.lease(HERE, [tasks[0].problem], 60)
     assert theirs is not None
     done: list[str] = []
-    notes = _share(tasks[:2], store, done)
+    notes: list[str] = []
+
+    def told(text: str) -> None:
+        notes.append(text)
+        ended = update(leases).values(expires_at=store.clock())
+        store.connections.write(lambda c: c.execute(ended).close())
+
+    def settle(task: Task, share: Budget) -> None:
+        done.append(task.problem.id)
+        store.settle(HERE, task.problem, "rule", 1)
+
+    share_out(tasks[:2], HERE, store, Budget(None), None, settle, told)
     assert done == [tasks[1].problem.id, tasks[0].problem.id]
     assert notes == ["1 problems are being tuned by others; waiting for them"]
     assert store.renew(theirs, 1) is None
@@ -117,11 +130,11 @@ def test_the_budget_ends_the_waiting(tasks, store) -> None:
 
 
 def test_a_lease_is_kept_for_as_long_as_the_work_lasts(tasks, store, monkeypatch) -> None:
-    monkeypatch.setattr(sharing, "LEASE_S", 0.3)
+    monkeypatch.setattr(sharing, "LEASE_S", 1.5)
     seen: list[set[str]] = []
 
     def slowly(task: Task, share: Budget) -> None:
-        threading.Event().wait(0.8)
+        threading.Event().wait(2.5)
         seen.append(store.leased(HERE))
         store.settle(HERE, task.problem, "rule", 1)
 
