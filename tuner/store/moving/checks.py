@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from typing import Any
 
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Double, Table, Text
@@ -133,19 +134,26 @@ class Checker:
 
 def _typed(table: Table, plain: Any) -> dict[str, Any]:
     """The row's values, each of its column's type, none missing, none besides."""
-    names = {column.name for column in table.columns}
-    _require(type(plain) is dict and plain.keys() == names, f"it needs {', '.join(sorted(names))}")
-    for column in table.columns:
-        value = plain[column.name]
-        allowed = value is None and column.nullable
-        _require(allowed or _fits(column, value), f"{column.name} must be {column.type}")
+    columns = _columns(table)
+    if type(plain) is not dict or plain.keys() != columns.keys():
+        raise ValueError(f"it needs {', '.join(sorted(columns))}")
+    for name, column in columns.items():
+        value = plain[name]
+        if not (value is None and column.nullable) and not _fits(column, value):
+            raise ValueError(f"{name} must be {column.type}")
     values = from_plain(table, {n: v for n, v in plain.items() if v is not None})
     latest = datetime.now(timezone.utc) + MOST_AHEAD
     for name, value in values.items():
-        _require(not isinstance(value, datetime) or value <= latest, f"{name} must be past")
-        if isinstance(table.c[name].type, Double):
+        if isinstance(value, datetime) and value > latest:
+            raise ValueError(f"{name} must be past")
+        if isinstance(value, int) and isinstance(columns[name].type, Double):
             values[name] = float(value)
-    return {**dict.fromkeys(names), **values}
+    return {**dict.fromkeys(columns), **values}
+
+
+@cache
+def _columns(table: Table) -> dict[str, Column[Any]]:
+    return {column.name: column for column in table.columns}
 
 
 def _fits(column: Column[Any], value: Any) -> bool:
