@@ -7,7 +7,7 @@ from collections.abc import Callable
 from humming.spec.carriers import carrier
 from humming.spec.config import Wgmma8Config
 from humming.spec.formats import TensorFormat
-from humming.spec.layouts import CUDA_A8_LAYOUT, packed_group_size
+from humming.spec.layouts import CUDA_A8_LAYOUT, packed_group_size, tile_scaled
 from humming.spec.legality.cuda import (
     blocks_fit,
     capability,
@@ -53,6 +53,13 @@ def needs_promotion(problem: Problem) -> bool:
     return of_x or packed_group_size(CUDA_A8_LAYOUT, weight, problem.k) == _UNIT_K
 
 
+def _row_groups(problem: Problem) -> bool:
+    """Whether each row of w has scales of groups of 128, which a thread holds some of."""
+    weight = problem.quant.weight
+    size = packed_group_size(CUDA_A8_LAYOUT, weight, problem.k)
+    return size == _UNIT_K and not tile_scaled(CUDA_A8_LAYOUT, weight)
+
+
 def _gains_bits(problem: Problem) -> bool:
     """Whether fp32 holds more of the sums than tensor cores do, and the mainloops can use it."""
     return carrier(problem.format) != "int8" and problem.quant.weight.scale_dtype is None
@@ -65,6 +72,7 @@ def wgmma8_registers(config: Wgmma8Config, problem: Problem) -> tuple[int, int]:
     direct = problem.quant.weight.dtype.bits == 8
     if config.promote:
         wanted += min(config.block_m, _PART_ROWS) // 2 + (0 if direct else 24)
+        wanted += 6 * tiles if _row_groups(problem) else 0
     elif not direct:
         wanted += 16 * tiles  # fragments of two steps, codes of a unit
         wanted += 8 * tiles if problem.quant.weight.scale_dtype else 0
