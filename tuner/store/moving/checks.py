@@ -52,7 +52,14 @@ class Checker:
             expected = rule(values)
         except StoreError:
             raise
-        except (HummingError, ValueError, TypeError, KeyError, OverflowError) as error:
+        except (
+            HummingError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            LookupError,
+            OverflowError,
+        ) as error:
             said = " ".join(str(error).split())[:200]
             raise StoreError(f"a row of {name} is not sound ({said})") from None
         if values["id"] != expected:
