@@ -22,6 +22,7 @@ from humming.spec.routing import UNIFORM
 from search_spaces.load import load_spaces
 from tuner.budget import Budget
 from tuner.compile_pool import cores
+from tuner.cross_measuring import cross_measure
 from tuner.finals import hold_finals
 from tuner.fleet.misses import missed_tasks
 from tuner.fleet.sharing import share_out
@@ -178,6 +179,10 @@ def settle_open(
             counted.trials += settle(scope, share, since is not None)
 
         share_out(open_tasks, identity, store, budget, since, one, watch.note)
+        for task in {task.problem.at(0): task for task in tasks}.values():
+            if task.problem.op == "dense":
+                scope = Scope(task, identity, store, worker, watch, rate, budget)
+                cross_measure(scope, task.problem.at(0))
 
 
 def _warn_if_busy(watch: Watch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.measure import samples_us, warm_up
@@ -16,6 +16,7 @@ values = st.lists(st.floats(1.0, 1e6), min_size=1, max_size=60)
 
 
 @given(values)
+@settings(deadline=None)
 def test_the_interval_lies_in_the_range_and_around_the_middle(times):
     low, high = interval_of_median(times)
     ordered = sorted(times)

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from humming.spec.problem import Problem
@@ -29,6 +29,7 @@ def test_traffic_and_headroom_count():
 
 
 @given(st.lists(st.tuples(st.integers(1, 9999), st.integers(1, 512)), min_size=1, max_size=9))
+@settings(deadline=None)
 def test_they_are_one_on_average_and_none_is_under_the_floor(shapes):
     tasks = [task(n, m, 1) for n, m in dict.fromkeys(shapes)]
     of = weights(tasks, [])

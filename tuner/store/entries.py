@@ -21,23 +21,43 @@ def entries(winners: list[Winner]) -> list[TableEntry]:
 
 
 def _entry(group: list[Winner]) -> TableEntry:
-    anchors = [(winner.problem.m, winner) for winner in group if winner.problem.m > 0]
     return TableEntry(
         identity=group[0].identity,
         problem=group[0].problem.at(0),
         intervals=tuple(
             Interval(
-                m_low=max(low, _serves(winner)[0]),
-                m_high=min(high, _serves(winner)[1]),
-                m=m,
+                m_low=low,
+                m_high=high,
+                m=winner.problem.m,
                 config=winner.config,
                 us=winner.us,
                 heuristic_us=winner.heuristic_us,
                 record=winner.id,
             )
-            for low, high, m, winner in serve_intervals(anchors)
+            for low, high, winner in _shares(group)
         ),
     )
+
+
+def _shares(group: list[Winner]) -> list[tuple[int, int, Winner]]:
+    """What each winner serves, disjoint: as they were measured between their anchors, together;
+    else neighbours meet in the middle."""
+    anchors = [(winner.problem.m, winner) for winner in group if winner.problem.m > 0]
+    bridges = {winner.evidence.get("bridge") for _, winner in anchors}
+    if len(bridges) > 1 or None in bridges:
+        return [
+            (max(low, _serves(winner)[0]), min(high, _serves(winner)[1]), winner)
+            for low, high, _, winner in serve_intervals(anchors)
+        ]
+    shares: list[tuple[int, int, Winner]] = []
+    end = 0
+    for m, winner in sorted(anchors, key=lambda anchor: anchor[0]):
+        low, high = _serves(winner)
+        low = max(low, end)
+        if low <= m < high:  # else two processes measured at once
+            shares.append((low, high, winner))
+            end = high
+    return shares
 
 
 def _serves(winner: Winner) -> tuple[int, int]:
