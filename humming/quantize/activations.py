@@ -41,7 +41,7 @@ def quantize_activations(
     quotients = grouped / scales
     if activation.dtype.is_integer:
         quotients.clamp_min_(-activation.dtype.largest)
-    codes = encode(quotients, activation.dtype).view(m, -1)[:, :k]
+    codes = encode(quotients, activation.dtype).view(m, groups * size)[:, :k]
     return codes.contiguous(), scales.view(m, groups)
 
 
