@@ -106,6 +106,7 @@ def test_context_has_every_name_and_no_knob_is_called_like_one():
         "cache_bytes": 50 << 20,
         "sm_count": 132,
         "bits": 4,
+        "experts_met": 1,
     } | dict.fromkeys(
         (
             "threads",
