@@ -65,10 +65,14 @@ class SideProcess:
 
     def ask(self, method: str, *arguments: object) -> dict[str, Any]:
         """What a method of Side answers."""
+        self.send(method, *arguments)
+        return self.answer()
+
+    def send(self, method: str, *arguments: object) -> None:
+        """Asks without waiting for the answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({method: arguments}) + "\n")
         self._process.stdin.flush()
-        return self.answer()
 
     def close(self) -> None:
         """Ends the process."""
@@ -80,9 +84,11 @@ def run(sides: Sequence[SideProcess], rounds: int, warming: Warming | None) -> d
     """All figures: samples by side, and the ratios of the others to ours."""
     made = {side.kind: side.answer() for side in sides}
     _say(f"made: {made}")
+    _warm([side for side in sides if side.kind != "humming-kernels"])
     if warming is not None:
         warming.finish(_WARMING_SECONDS)
         _say("the peer's kernels are compiled")
+    _warm([side for side in sides if side.kind == "humming-kernels"])
     host = _rounds(sides, 3, lambda side, p: side.ask("host", *p, 200)["us"], HOST_POINTS)
     ours = next(side for side in sides if side.kind == "humming")
     graphs = [{"point": p, **ours.ask("graphs", *p, 40)} for p in HOST_POINTS]
@@ -99,13 +105,25 @@ def run(sides: Sequence[SideProcess], rounds: int, warming: Warming | None) -> d
     }
 
 
+def _warm(sides: Sequence[SideProcess]) -> None:
+    """Has all sides compile and capture at once what they will need."""
+    requests = [("decode", (TOKENS,)), ("prefill", (PROMPT,))]
+    requests += [("host", (*point, 5)) for point in HOST_POINTS]
+    for side in sides:
+        for method, arguments in requests:
+            side.send(method, *arguments)
+    for side in sides:
+        for method, _ in requests:
+            side.answer()
+            _say(f"{side.kind} is ready: {method}")
+
+
 def _rounds(sides: Sequence[SideProcess], rounds: int, sample: Any, points: Any) -> list[Any]:
     """Of each point: samples by side, and each side's ratio to ours with its interval."""
     found = []
     for point in points:
         for side in sides:
-            sample(side, point)  # compiles, captures and warms
-            _say(f"{side.kind} is ready for {point}")
+            sample(side, point)
         taken: dict[str, list[float]] = {side.kind: [] for side in sides}
         for number in range(rounds):
             for side in sides[number % len(sides) :] + sides[: number % len(sides)]:

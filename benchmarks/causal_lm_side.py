@@ -13,6 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -46,6 +47,7 @@ class Side:
             self.model = transformers.AutoModelForCausalLM.from_config(
                 config, dtype=torch.bfloat16, attn_implementation="sdpa"
             ).eval()
+        _with_fused_norms(self.model)
         started = time.perf_counter()
         _REPLACE[kind](self.model, table)
         self._wait()
@@ -210,6 +212,19 @@ def _layers(model: nn.Module, kind: str) -> Iterator[tuple[nn.Module, str, Any]]
         for name, child in list(owner.named_children()):
             if type(child).__name__ == kind and name != "lm_head":
                 yield owner, name, child
+
+
+def _with_fused_norms(model: nn.Module) -> None:
+    """Norms by torch's own kernel, on all sides: seven small ones would hide what is compared."""
+
+    def norm(module: Any, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.rms_norm(
+            x, module.weight.shape, module.weight, module.variance_epsilon
+        )
+
+    for module in model.modules():
+        if type(module).__name__ == "Qwen3RMSNorm":
+            module.forward = partial(norm, module)
 
 
 def _torchs(model: nn.Module, _table: str | None) -> None:
