@@ -43,7 +43,9 @@ __device__ __forceinline__ float activated(float gate, float up, float alpha, fl
   return gelu(gate);
 }
 
-__host__ __device__ constexpr bool is_gated(ExpertActivation kind) { return kind <= ExpertActivation::swiglu_clamped; }
+__host__ __device__ constexpr bool is_gated(ExpertActivation kind) {
+  return kind <= ExpertActivation::swiglu_clamped;
+}
 
 // Eight neighbours, or `count` of them one by one.
 template <class Activation>
