@@ -81,8 +81,11 @@ def run(asked: Asked) -> Iterator[dict[str, Any]]:
     warming = None
     if asked.peer is not None:
         warming = Warming(asked.peer, asked.shapes, asked.m_values, asked.formats)
-    if asked.seconds is not None:
-        compile_ahead(asked.shapes, asked.m_values, asked.device, asked.formats)
+    points = (asked.shapes, asked.m_values, asked.device, asked.formats)
+    if asked.seconds is None:
+        compile_ahead(*points, proposals=0)
+    else:
+        compile_ahead(*points)
     done("compiling_ahead")
     if warming is not None:
         warming.finish(_WARMING_SECONDS)
@@ -90,8 +93,8 @@ def run(asked: Asked) -> Iterator[dict[str, Any]]:
     tuned = _tuned(asked)
     done("tuning")
     rows: list[dict[str, Any]] = []
-    points = [(format, n, k) for format in asked.formats for n, k in asked.shapes]
-    for row in measured(points, asked.m_values, tuned.table, asked.device, asked.peer):
+    weights = [(format, n, k) for format in asked.formats for n, k in asked.shapes]
+    for row in measured(weights, asked.m_values, tuned.table, asked.device, asked.peer):
         rows.append(row | _proof(tuned, row, asked.device))
         if len(rows) % len(asked.m_values) == 0:
             yield {

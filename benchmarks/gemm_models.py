@@ -96,9 +96,14 @@ def tune_shapes(
 
 
 def compile_ahead(
-    shapes: Sequence[Shape], m_values: tuple[int, ...], device: Device, formats: Sequence[str]
+    shapes: Sequence[Shape],
+    m_values: tuple[int, ...],
+    device: Device,
+    formats: Sequence[str],
+    proposals: int = _COMPILED_AHEAD,
 ) -> int:
-    """Compiles what the tuner will try first for each point, on all cores at once; how many.
+    """Compiles the heuristic's config of each point, and what the tuner will try first of it, on
+    all cores at once; how many.
 
     The tuner finds it in the kernel cache: its results are the same, it only waits less.
     """
@@ -108,7 +113,7 @@ def compile_ahead(
             model = Path(folder) / "config.json"
             model.write_text(json.dumps(config), "utf-8")
             for task in plan(Job(model, device, m_values))[1]:
-                for first in _first_tried(task):
+                for first in _first_tried(task, proposals):
                     wanted[first, task.problem.format] = task.problem
     with ThreadPoolExecutor(cores()) as pool:
         list(pool.map(lambda key: _compiled(key[0], wanted[key], device), wanted))
@@ -120,13 +125,13 @@ def _compiled(config: KernelConfig, problem: Problem, device: Device) -> None:
         compiled(config, problem, device)
 
 
-def _first_tried(task: Task) -> Iterator[KernelConfig]:
+def _first_tried(task: Task, proposals: int) -> Iterator[KernelConfig]:
     """The heuristic's config, and the sampler's first proposals where nothing is known."""
     candidates = task.candidates
     yield candidates.heuristic
     sampler = Surrogate(candidates.configs)
     sampler.know(candidates.heuristic, None)
-    for _ in range(_COMPILED_AHEAD):
+    for _ in range(proposals):
         config = sampler.ask()
         if config is None:
             return

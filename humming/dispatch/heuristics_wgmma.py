@@ -51,6 +51,7 @@ _STAGES_BESIDE_STORES = 4
 _LEAST_SHARE = 512  # columns of k that a block has
 
 _SPLITS = (2, 4)
+_FEW_SHARERS = 2.0  # runs of a tile for which meeting costs `meet`
 _FLOAT_DECODE = 1.5  # part of a step, and of a chain, of floats of few bits
 
 
@@ -151,7 +152,7 @@ def wgmma_cost(
     decode = 1.0 if dtype.is_integer or dtype.bits == 8 else _FLOAT_DECODE
     step = costs.step * decode + costs.step_row * config.block_m
     multiply = rows // 16 * together * step + costs.stage
-    chain = costs.chain + costs.chain_tile * decode * config.tiles_n
+    chain = (costs.chain + costs.chain_tile * config.tiles_n) * decode
     bits = dtype.bits
     read = (config.block_m * _STAGE_K * 2 + rows * _STAGE_K * bits // 8) * together / costs.read
     stage = float((multiply**6 + chain**6 + read**6) ** (1 / 6))
@@ -162,7 +163,7 @@ def wgmma_cost(
     stored = 1 if config.num_stores > 1 else waves  # the others' stores hide behind products
     cost += costs.next_tile * max(0, waves - 1) + costs.out * stored * outputs
     if shares:
-        cost += costs.meet + (costs.out + costs.meet_out) * outputs
+        cost += costs.meet * shares / _FEW_SHARERS + (costs.out + costs.meet_out) * outputs
     if config.split_k > 1:
         sent = outputs * (config.split_k - 1) / config.split_k
         cost += waves * (costs.cluster + costs.cluster_out * sent)
