@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from humming.convert import convert, prepare
     from humming.gemm import gemm
     from humming.linear import HummingLinear
-    from humming.moe.experts import HummingExperts
     from humming.modes import set_batch_invariant
+    from humming.moe.experts import HummingExperts
     from humming.moe.gemm import moe_gemm
     from humming.moe.module import HummingMoE
     from humming.moe.recording import record_routing

@@ -29,7 +29,8 @@ def select(
     """The space of `family` that fits `op`, `device.arch` and `format` best.
 
     A pattern without wildcards beats one with, then more literal characters win; the op counts
-    first, then the arch, then the format. Raises SpaceError where no space fits, or where two fit equally well.
+    first, then the arch, then the format. Raises SpaceError where no space fits, or where two fit
+    equally well.
     """
     spaces = [space for space in spaces if space.family == family]
     fits: list[tuple[tuple[Fit, Fit, Fit], SearchSpace]] = []

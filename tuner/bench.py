@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -73,7 +73,7 @@ class Bench:
         """Verify, then time."""
         try:
             self._step("loading")
-            kernel = load(request.kernel, self._device)
+            kernel = cast(Kernel, load(request.kernel, self._device))
             worst = self._verify(kernel, request.block_m)
             samples, beside = self._with_room(
                 lambda: self._samples(self._calls(kernel, self._problem.m), request.best_us)
@@ -131,7 +131,7 @@ class Bench:
         sides = []
         for kernel in request.kernels:
             self._step("loading")
-            calls = self._calls(load(kernel, self._device), request.m)
+            calls = self._calls(cast(Kernel, load(kernel, self._device)), request.m)
             sides.append(self._told(self._sample(calls)))
         beside: list[Conditions] = []
 
