@@ -137,7 +137,6 @@ def _classes() -> tuple[type, type]:
             self,
             model: nn.Module,
             checkpoint_files: list[str] | None = None,
-            dtype: torch.dtype | None = None,
             **_: Any,
         ) -> None:
             if not checkpoint_files or not str(checkpoint_files[0]).endswith(".safetensors"):
@@ -146,7 +145,8 @@ def _classes() -> tuple[type, type]:
                     f"{checkpoint_files[0] if checkpoint_files else 'none'}; convert it first"
                 )
             self._checkpoint = Checkpoint(Path(checkpoint_files[0]).parent)
-            self._dtype = dtype if dtype in ACTIVATIONS else self._checkpoint.dtype
+            own: Any = model.dtype  # what the user asked for: it is no argument of this method
+            self._dtype = own if own in ACTIVATIONS else self._checkpoint.dtype
             self._places = await_layers(model, self._checkpoint, self._dtype)
             known = [f"^{re.escape(place.stem)}" for place in self._places]
             old: Iterable[str] = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()

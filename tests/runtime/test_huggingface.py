@@ -129,6 +129,8 @@ def test_a_checkpoint_serves_through_our_layers(tool, tmp_path):
     assert all(not t.is_meta for t in (*model.parameters(), *model.buffers()))
     assert torch.equal(said(model), expected)
     assert model.quantization_method == tool
+    half = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    assert {m.dtype for m in half.modules() if type(m) is HummingLinear} == {torch.bfloat16}
     attached = humming.attach(plain, folder)
     assert type(attached.model.layers[1].mlp.up_proj) is HummingLinear
     assert torch.equal(said(attached), expected)
