@@ -18,8 +18,8 @@ from humming.spec.dtypes import dtype
 RECIPES = {
     "sm_75": [InputRecipe("int8", "fp16"), InputRecipe("int4", "fp16", "nibbles")],
     "sm_89": [InputRecipe("fp8e4m3g128", "bf16", silu_and_mul=True)],
-    "sm_90": [InputRecipe("nvfp4", "bf16", "numbers"), InputRecipe("fp8e5m2", "bf16", hadamard=64)],
-    "sm_120": [InputRecipe("int8g96", "bf16"), InputRecipe("mxfp4", "fp16", "nibbles")],
+    "sm_90": [InputRecipe("nvfp4", "bf16", "numbers")],
+    "sm_120": [InputRecipe("int8g96", "bf16")],
 }
 BYTES = ["int8", "int4", "int8g128", "int8g96", "mxint8", "fp8e4m3", "fp8e4m3g128", "fp8e5m2"]
 BYTES += ["mxfp8e4m3", "mxfp4", "mxfp6e2m3", "fp6e3m2"]

@@ -58,7 +58,7 @@ def check(cases: list[Case]) -> None:
 
 
 def test_some_of_each_kind_compile():
-    chosen = [case for case in cover(1, 1) if case[2].format in FORMATS[::4]]
+    chosen = [case for case in cover(1, 1) if case[2].format in FORMATS[::6]]
     check(chosen)
 
 

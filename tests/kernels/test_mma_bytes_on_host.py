@@ -49,11 +49,10 @@ def check(format, capability, config, shape, folder):
     [
         ("int4g128-int8", (8, 0), PLAIN_BYTES),
         ("nvfp4-nvfp4", (12, 0), NARROW),
-        ("int4-int4", (7, 5), NARROW),
     ],
 )
 def test_a_few_are_right(format, capability, config, tmp_path):
-    check(format, capability, config, (40, 200, 19), tmp_path)
+    check(format, capability, config, (24, 136, 9), tmp_path)
 
 
 @pytest.mark.slow
@@ -71,7 +70,7 @@ def test_every_format_is_right_on_some_gpus(format, tmp_path):
             check(format, capability, config, shape, folder)
 
 
-@pytest.mark.parametrize("activation", ["int8", "fp8e4m3g128"])
+@pytest.mark.parametrize("activation", ["fp8e4m3g128"])
 def test_x_is_quantized_as_the_reference_says(activation, tmp_path):
     recipe = InputRecipe(activation, "bf16")
     _, x, _ = operands("int8", 8, 300, 5)

@@ -69,7 +69,7 @@ inline void run_block(int threads) {
   fibers.clear();
   for (int t = 0; t < threads; ++t) {
     auto fiber = std::make_unique<Fiber>();
-    fiber->stack.resize(512 << 10);
+    fiber->stack.resize(128 << 10);
     getcontext(&fiber->context);
     fiber->context.uc_stack.ss_sp = fiber->stack.data();
     fiber->context.uc_stack.ss_size = fiber->stack.size();
