@@ -94,7 +94,7 @@ def union(into: Store, *sources: Store) -> Store:
 
 
 @settings(
-    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(STEPS, STEPS, STEPS)
 def test_merging_is_commutative_associative_and_idempotent(

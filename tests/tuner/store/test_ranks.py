@@ -48,7 +48,7 @@ def test_what_names_a_generation_serves_it_alike_after_each_write(
 ) -> None:
     seen, current = set(), set()
     with open_store(url) as store:
-        for turn in range(4):
+        for turn in (1, 2):
             promote(store, turn)
             for host, table in (("host 1", "@prod"), ("host 2", f"@{named}"), ("host 2", "")):
                 if host == "host 2" and url.startswith("sqlite"):
@@ -57,7 +57,7 @@ def test_what_names_a_generation_serves_it_alike_after_each_write(
                 monkeypatch.setenv("HUMMING_TABLE", table)
                 (seen if table else current).add(serve())
     assert len(seen) == 1 and named[:8] in next(iter(seen))[1]
-    assert len(current) == 4 and len({bits for bits, _ in current}) == 2
+    assert len(current) == 2 and len({bits for bits, _ in current}) == 2
 
 
 def _run(url: str, data: Path, what: str, table: str = "") -> Any:
