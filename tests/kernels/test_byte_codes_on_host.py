@@ -69,7 +69,7 @@ def library(tmp_path_factory) -> ctypes.CDLL:
     for number, way in enumerate(_ways()):
         text += LOOP.format(name=f"f{number}", codes=_codes(*way), low=ZEROS[0], high=ZEROS[1])
     (folder / "codes.cpp").write_text(text)
-    shim = Path(__file__).with_name("host_ptx")
+    shim = Path(__file__).with_name("host_block")
     command = [find_compiler().path, "-std=c++17", "-O0", "-w", "-shared", "-fPIC"]
     command += [f"-I{shim}", f"-I{INCLUDE_DIR}", "codes.cpp", "-o", "codes.so"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
