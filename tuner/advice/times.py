@@ -107,9 +107,7 @@ def quantized_time(group: LayerGroup, problem: Problem, evidence: Evidence, limi
     known = evidence.found.get(_key(problem)) if group.op == "dense" else None
     if known is not None:
         return Time(known[1], True)
-    weights = problem.at(0).least_bytes
-    touched = weights * _experts_read(group, problem.m) + problem.least_bytes - weights
-    return _by_limits(touched, problem, group.top_k or 1, limits)
+    return _by_limits(problem.least_bytes, problem, group.top_k or 1, limits)
 
 
 def plain_time(
