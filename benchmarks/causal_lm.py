@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ _STARTED = time.monotonic()
 TOKENS, PROMPT, TEACHER = 64, 2048, 128
 HOST_POINTS = ((6144, 4096, 1), (6144, 4096, 64))
 _SHAPES = ((4096, 4096), (1024, 4096), (12288, 4096), (4096, 12288), (6144, 4096))
-_WARMING_SECONDS = 60.0
+_WARMING_SECONDS = 40.0
 
 
 class SideProcess:
@@ -80,29 +80,39 @@ class SideProcess:
         self._process.wait()
 
 
-def run(sides: Sequence[SideProcess], rounds: int, warming: Warming | None) -> dict[str, Any]:
-    """All figures: samples by side, and the ratios of the others to ours."""
-    made = {side.kind: side.answer() for side in sides}
-    _say(f"made: {made}")
-    _warm([side for side in sides if side.kind != "humming-kernels"])
+def run(
+    sides: Sequence[SideProcess],
+    rounds: int,
+    warming: Warming | None = None,
+    save: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> dict[str, Any]:
+    """All figures: samples by side, and the ratios of the others to ours. `save` is given what is
+    there after each of them; while the peer's kernels compile, the others meet alone."""
+    report: dict[str, Any] = {"made": {side.kind: side.answer() for side in sides}}
+    _say(f"made: {report['made']}")
+    ours = next(side for side in sides if side.kind == "humming")
+    alone = [side for side in sides if side.kind != "humming-kernels"]
+    _warm(alone)
+    report["graph_us"] = [{"point": p, **ours.ask("graphs", *p, 40)} for p in HOST_POINTS]
+    _say(f"in CUDA graphs: {report['graph_us']}")
     if warming is not None:
+        save(report | {"without_the_peer": _measured(alone, 3)})
         warming.finish(_WARMING_SECONDS)
         _say("the peer's kernels are compiled")
-    _warm([side for side in sides if side.kind == "humming-kernels"])
-    host = _rounds(sides, 3, lambda side, p: side.ask("host", *p, 200)["us"], HOST_POINTS)
-    ours = next(side for side in sides if side.kind == "humming")
-    graphs = [{"point": p, **ours.ask("graphs", *p, 40)} for p in HOST_POINTS]
-    _say(f"in CUDA graphs: {graphs}")
+        _warm([side for side in sides if side.kind == "humming-kernels"])
+    report |= _measured(sides, rounds)
+    save(report)
+    report["logit_error"] = _logit_errors({side.kind: side for side in sides})
+    save(report)
+    return report
+
+
+def _measured(sides: Sequence[SideProcess], rounds: int) -> dict[str, Any]:
+    """Decoding, a prompt, and host times of all `sides` in turn."""
     decode = _rounds(sides, rounds, lambda side, _: side.ask("decode", TOKENS)["us"], (TOKENS,))
     prompt = _rounds(sides, rounds, lambda side, m: side.ask("prefill", m)["ms"], (PROMPT,))
-    return {
-        "made": made,
-        "host_us": host,
-        "graph_us": graphs,
-        "decode_us": decode[0],
-        "prefill_ms": prompt[0],
-        "logit_error": _logit_errors({side.kind: side for side in sides}),
-    }
+    host = _rounds(sides, 3, lambda side, p: side.ask("host", *p, 200)["us"], HOST_POINTS)
+    return {"decode_us": decode[0], "prefill_ms": prompt[0], "host_us": host}
 
 
 def _warm(sides: Sequence[SideProcess]) -> None:
@@ -179,25 +189,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sides = [SideProcess("torch", sizes, None), SideProcess("humming", own, None)]
     if found.peer is not None:
         sides.append(SideProcess("humming-kernels", sizes, found.peer.resolve()))
-    try:
-        report = run(sides, found.rounds, warming)
-    finally:
-        for side in sides:
-            side.close()
-    report = {
+    facts = {
         "benchmark": "causal_lm",
         "format": FORMAT,
         "model": {**QWEN3_8B, **sizes},
         "tokens": TOKENS,
         "prompt": PROMPT,
         "provenance": provenance(device),
-        **report,
     }
-    text = json.dumps(report, indent=1) + "\n"
+
+    def save(report: dict[str, Any]) -> None:
+        if found.out is not None:
+            found.out.write_text(json.dumps(facts | report, indent=1) + "\n", "utf-8")
+
+    try:
+        report = run(sides, found.rounds, warming, save)
+    finally:
+        for side in sides:
+            side.close()
     if found.out is None:
-        sys.stdout.write(text)
-    else:
-        found.out.write_text(text, "utf-8")
+        sys.stdout.write(json.dumps(facts | report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def test_both_sides_say_the_same_and_answer_everything(monkeypatch: pytest.Monke
     monkeypatch.setattr(causal_lm, "PROMPT", 24)
     sides = [causal_lm.SideProcess(kind, SMALL, None) for kind in ("torch", "humming")]
     try:
-        report = causal_lm.run(sides, 2, None)
+        report = causal_lm.run(sides, 2)
     finally:
         for side in sides:
             side.close()
