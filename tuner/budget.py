@@ -11,7 +11,7 @@ from pathlib import Path
 from humming.errors import UsageError
 
 CLOSING_S = 0.5
-CLOSING_SHARE = 0.6
+CLOSING_SHARE = 0.3
 """What writing the table and ending takes, at the least and as a part of what starting took, which
 tells how busy the machine is; it counts as spent from the start."""
 
