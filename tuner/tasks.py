@@ -135,7 +135,7 @@ def available_bytes() -> int | None:
 def _check_memory(problem: Problem, available: int | None) -> None:
     """Raises LegalityError where tuning `problem` would take more than three quarters of the
     memory."""
-    needed = problem.m * (problem.n + problem.k) * BYTES_PER_ELEMENT
+    needed = problem.pairs * (problem.n + problem.k) * BYTES_PER_ELEMENT
     if available is not None and needed > 0.75 * available:
         raise LegalityError(
             f"tuning n={problem.n}, k={problem.k} at m={problem.m} needs about "

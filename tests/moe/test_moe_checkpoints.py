@@ -152,6 +152,7 @@ def test_ranks_add_up(case):
         torch.testing.assert_close(total, answer(module, x), atol=3e-2, rtol=3e-2)
 
 
+@pytest.mark.slow
 def test_its_state_comes_back(case):
     folder, _ = case
     first = humming.HummingMoE.from_checkpoint(folder, BLOCK, dtype=torch.float32, format="int8")

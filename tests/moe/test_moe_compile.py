@@ -45,7 +45,7 @@ def check(capability: tuple[int, int], m: int, format: str) -> None:
     assert cubin.spill_bytes <= 16, (str(config), cubin.report)
 
 
-@pytest.mark.parametrize("m", [1, 16, 128, 2048])
+@pytest.mark.parametrize("m", [16, 2048])
 def test_defaults_of_a_hopper_compile(m):
     check((9, 0), m, "mxfp4")
 

@@ -14,8 +14,9 @@ from humming.moe.router import RouterRule
 from humming.quantize import unpack_experts
 from humming.spec.dtypes import FLOAT_ACTIVATIONS
 
-FORMATS = ("int4g128", "mxfp4", "int4-int8")
+FORMATS = ("int4g128", "int4-int8")
 SLOW = (
+    "mxfp4",
     "int8-int8",
     "uint4g128z",
     "fp8e4m3",
