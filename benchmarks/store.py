@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--each", type=int, default=1000, help="trials of a process")
     parser.add_argument("--kills", type=int, default=16, help="processes that are killed")
     parser.add_argument("--rows", type=int, default=1_000_000, help="0 leaves that part out")
+    parser.add_argument("--database", choices=("sqlite", "postgresql"), help="one of both alone")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="humming-store-"))
@@ -46,41 +47,39 @@ def main(arguments: list[str] | None = None) -> None:
             databases = [("sqlite", lambda name: f"sqlite:///{folder}/{name}.db")]
             databases.append(("postgresql", lambda name: _database(server, name)))
             for kind, new in databases:
-                if given.processes:
-                    result["crowds"][kind] = _crowds(kind, new, server, given)
-                if given.rows:
-                    result["rows"][kind] = _rows(new("rows"), given.rows)
-                _keep(result, given.out)
+                if given.database in (None, kind):
+                    for part, name, found in _parts(kind, new, server, given):
+                        result[part].setdefault(kind, {})[name] = found
+                        _keep(result, given.out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     sys.stdout.write(json.dumps(result, indent=1) + "\n")
 
 
-def _crowds(
+def _parts(
     kind: str, new: Callable[[str], str], server: Server, given: argparse.Namespace
-) -> dict[str, Any]:
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Which part of the result, its name and figures, one after another."""
+
     def restart() -> None:
         server.crash()
         time.sleep(DOWN_S)
         server.start()
 
     size = (given.processes, given.each)
-    calm = crowd(new("calm"), *size)
-    disturb = restart if kind == "postgresql" else None
-    harmed = crowd(new("harmed"), *size, kills=given.kills, disturb=disturb)
-    return {"calm": calm, "killed, server crashed" if disturb else "killed": harmed}
-
-
-def _rows(url: str, count: int) -> dict[str, Any]:
-    seconds = store_rows.fill(url, count)
-    return {
-        "measurements": count,
-        "machines": store_rows.MACHINES,
-        "problems_of_a_machine": store_rows.PROBLEMS,
-        "filled_s": round(seconds, 1),
-        "size_bytes": store_rows.size_bytes(url),
-        "questions": store_rows.ask(url),
-    }
+    if given.processes:
+        yield "crowds", "calm", crowd(new("calm"), *size)
+        disturb = restart if kind == "postgresql" else None
+        name = "killed, server crashed" if disturb else "killed"
+        yield "crowds", name, crowd(new("harmed"), *size, kills=given.kills, disturb=disturb)
+    if given.rows:
+        url = new("rows")
+        seconds = store_rows.fill(url, given.rows)
+        size_bytes = store_rows.size_bytes(url)
+        filled = {"measurements": given.rows, "seconds": round(seconds, 1), "bytes": size_bytes}
+        winners = {"machines": store_rows.MACHINES, "problems of each": store_rows.PROBLEMS}
+        yield "rows", "filled", {**filled, **winners}
+        yield "rows", "questions", store_rows.ask(url)
 
 
 def _database(server: Server, name: str) -> str:

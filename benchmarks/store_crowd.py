@@ -26,6 +26,7 @@ from tuner.store.open import open_store
 from tuner.store.records import MeasurementDraft
 
 ROOT = Path(__file__).parents[1]
+_REFUSALS = 60
 DEVICE = Device("cpu", "Made up", "x86_64", 32 << 20, isa=("avx2",), threads=8)
 IDENTITY = Identity(DEVICE, "", "g++", "g++ 12.2.0", "0" * 32, "0.1.0", "made-up-1")
 CONFIG = CpuConfig("stream", "avx2", 1, 16, 128, 1, 0, 1)
@@ -68,6 +69,7 @@ class _Writer:
     process: subprocess.Popen[str] | None = None
     lives: int = 0
     killed: bool = False
+    refused: int = 0
     acknowledged: dict[int, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
@@ -112,13 +114,19 @@ def _live(writer: _Writer, url: str) -> None:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         assert process.stdout is not None
+        unopened = True
         for line in process.stdout:
             words = line.split()
+            unopened = False  # it said `ready` at the least: it had opened the database
             if len(words) == 2 and line.endswith("\n"):
                 writer.acknowledged[int(words[0])] = words[1]
         said = process.communicate()[1].strip()
         if process.returncode == 0:
             return
+        if "StoreAwayError" in said and unopened and writer.refused < _REFUSALS:
+            writer.refused += 1  # a server that is away is waited for by who reached it before
+            time.sleep(1.0)
+            continue
         if process.returncode != -signal.SIGKILL or not writer.killed:
             writer.errors.append(said.splitlines()[-1] if said else f"exit {process.returncode}")
             return
@@ -159,7 +167,8 @@ def _verdict(url: str, writers: list[_Writer], total: int, seconds: float) -> di
         "seconds": round(seconds, 1),
         "trials_per_s": round(total / seconds, 1),
         "transactions_per_s": round(3 * total / seconds, 1),
-        "kills": sum(writer.lives - 1 for writer in writers),
+        "kills": sum(writer.lives - 1 - writer.refused for writer in writers),
+        "refused_starts": sum(writer.refused for writer in writers),
         "lost": sum(found.get(m) != name for m, name in acknowledged.items())
         + total
         - len(found.keys() & set(range(1, total + 1))),
