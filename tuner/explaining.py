@@ -207,9 +207,10 @@ def _print_known(word: str, one: Known, ours: Identity, console: Console) -> Non
     when = f", {origin.promoted_at[:19]} UTC" if origin else ""
     place = f"{'the shipped table, ' if one.shipped else ''}{host}{when}"
     what = f"{one.interval.us:.1f} µs, heuristic {one.interval.heuristic_us:.1f}"
+    span = f"m {one.interval.m_low} to {one.interval.m_high - 1}"
     console.print(
-        f"  {word} record {one.interval.record[:12]} of {place}: {what} at m={one.interval.m}"
-        f"{'' if one.tier != 'none' else ' (none)'}"
+        f"  {word} record {one.interval.record[:12]} of {place}: {what} at m={one.interval.m}, "
+        f"proven for {span}, {one.tier} here"
     )
     for name, (theirs, mine) in sorted(differences(one.identity, ours).items()):
         console.print(f"    {name}: {theirs} there, {mine} here ({RULES[name]})")
