@@ -24,6 +24,7 @@ _REGISTERS_MOST = 240  # of a thread
 _FILL_REGISTERS = 32
 _WORKING_REGISTERS = 40  # of a thread, beside sums and fragments
 _PART_ROWS = 128  # of x, whose products are promoted at once
+_PROMOTED_BLOCKS = 2
 _COUNT_MOST = 2**30  # of rows and of tiles: they are counted in 32 bits
 _SUMMED_MOST = 2**17  # columns whose products of int8 by int8 fit 32 bits
 
@@ -232,6 +233,14 @@ RULES: tuple[Rule, ...] = (
         lambda c, p, d: (
             f"promote must be 0 for format '{p.format}', whose sums are exact or whose codes take "
             "scales on"
+        ),
+    ),
+    _rule(
+        "promoted_blocks",
+        lambda c, p, d: c.promote == 0 or c.blocks_per_sm <= _PROMOTED_BLOCKS,
+        lambda c, p, d: (
+            f"`blocks_per_sm <= {_PROMOTED_BLOCKS}` must hold where sums are promoted, but got "
+            f"{c.blocks_per_sm}; more were not shown to give equal bits"
         ),
     ),
     _rule(
