@@ -92,7 +92,7 @@ inline void run(Dim3 grid, int threads, int smem_bytes, std::function<void()> ke
   body = std::move(kernel);
   for (unsigned y = 0; y < grid.y; ++y)
     for (unsigned x = 0; x < grid.x; ++x) {
-      shared_memory.assign(smem_bytes + 64, static_cast<char>(0x5A));
+      shared_memory.assign(smem_bytes + 64, static_cast<char>(0xFF));
       block_index = {x, y, 0};
       run_block(threads);
     }
