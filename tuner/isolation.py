@@ -22,6 +22,9 @@ START_TIMEOUT_S = 60.0
 SILENCE_S = 30.0
 """A worker that gives no sign of life for so long is stopped, or starves: it is ended."""
 
+KILL_S = 5.0
+"""How long a killed worker is waited for: the driver of a GPU first ends what hangs there."""
+
 HUNG_S = 2.0
 """Steps take milliseconds: where the time of a request ends after so long a step, it may hang."""
 
@@ -92,7 +95,8 @@ class Worker:
         """End the worker; killing it is safe, since it keeps nothing."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may hold it for long
+                self._process.wait(KILL_S)
         if self._pipe is not None:
             self._pipe.close()
         if self._log is not None:

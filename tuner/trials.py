@@ -21,7 +21,7 @@ from tuner.store.store import Store
 from tuner.tasks import Task
 
 TRIAL_TIMEOUT_S = 60.0
-GRACE_S = 1.2
+GRACE_S = 0.6
 """How long after the deadline what has begun may still take, all of it together."""
 
 STALL_S = 10.0
