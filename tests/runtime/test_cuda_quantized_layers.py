@@ -38,7 +38,7 @@ def assert_right(layer, x, y):
     q, bias = layer.quantized(), layer.bias
     expected = matmul_float64(x, q, bias)
     rounded = requantized(x, QuantFormat.parse(q.format).activation, q.permutation).to(x.dtype)
-    theirs = nn.functional.linear(rounded, q.dequantize(x.dtype), bias)
+    theirs = nn.functional.linear(rounded, q.dequantize(x.dtype), bias.to(x.dtype))
     assert bool(y.isfinite().all())
     limit = 1.1 * float((theirs.double() - expected).norm()) + 1e-9 * float(expected.norm())
     assert float((y.double() - expected).norm()) <= limit
