@@ -19,6 +19,9 @@ from tuner.surrogate import Surrogate
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 CONFIGS = list(LEGAL.values())
 
+MISSED = 0.01
+"""What a search that stops by rule may miss on top."""
+
 
 class Recorded:
     """Measures on a sweep. A search is exhaustive, or the surrogate's as it stops by rule."""
@@ -63,7 +66,8 @@ def test_regret_on_a_recorded_sweep_is_small_at_every_m(name, anchors, exhaustiv
     times = {m: {sweep.configs[key]: us for key, us in at.items()} for m, at in sweep.us.items()}
     found = regret_at(segments, times)
     assert set(found) == set(sweep.us)
-    over = {m: round(regret, 3) for m, regret in found.items() if regret > REGRET}
+    most = REGRET if exhaustive else REGRET + MISSED
+    over = {m: round(regret, 3) for m, regret in found.items() if regret > most}
     assert not over, over
 
 
