@@ -1,17 +1,25 @@
 """`python -m benchmarks.shipped FILE`: makes a shipped table of `humming/tables/` from what
 `humming-tune export --table` wrote on the device.
 
-Only records of this tree's kernel sources are taken: others would never serve. `--check` says
-whether the tables that are there still fit. Nothing is measured here.
+Only records of this tree's kernel sources are taken: others would never serve. Where only other
+kernels changed since, `--measured-at COMMIT` takes the records whose kernels are the same text,
+header for header. `--check` says whether the tables that are there still fit. Nothing is measured
+here.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import subprocess
 import sys
+import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from humming.dispatch.pointers import replace_file
 from humming.dispatch.shipped import FOLDER, file_of
@@ -48,6 +56,52 @@ def fits(entry: TableEntry) -> bool:
     return entry.identity.source_hash == source_hash(entry.identity.device.kind)
 
 
+def of_these_kernels(
+    table: TunedTable, theirs: Mapping[str, Any], ours: Mapping[str, Any]
+) -> TunedTable:
+    """`table` as evidence of this tree's kernels: the records whose kernels are rendered alike by
+    the tree that was measured (`theirs`) and by this one (`ours`); the others are left out."""
+    entries = []
+    for entry in table.entries:
+        kind = entry.identity.device.kind
+        if entry.identity.source_hash != theirs["source_hash"][kind]:
+            continue
+        same = tuple(
+            interval
+            for interval in entry.intervals
+            if theirs["keys"][interval.record] == ours["keys"][interval.record]
+        )
+        identity = replace(entry.identity, source_hash=ours["source_hash"][kind])
+        if same:
+            entries.append(TableEntry(identity, entry.problem, same))
+    return TunedTable(table.id, tuple(entries), table.path, table.origins)
+
+
+def kernel_keys(file: Path, tree: Path) -> dict[str, Any]:
+    """What `benchmarks/kernel_keys.py` says of the table `file` for the packages in `tree`."""
+    script = Path(__file__).with_name("kernel_keys.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(file)],
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def measured_at(file: Path, commit: str) -> TunedTable:
+    """The table `file`, which was measured at `commit`, as far as it holds for this tree."""
+    root = Path(__file__).resolve().parents[1]
+    with tempfile.TemporaryDirectory() as folder:
+        packed = subprocess.run(
+            ["git", "archive", commit, "humming"], cwd=root, stdout=subprocess.PIPE, check=True
+        )
+        subprocess.run(["tar", "x", "-C", folder], input=packed.stdout, check=True)
+        theirs = kernel_keys(file, Path(folder))
+    return of_these_kernels(read_table(file), theirs, kernel_keys(file, root))
+
+
 def outdated(folder: Path = FOLDER) -> list[str]:
     """A line for each table of `folder` of which some layers no longer serve."""
     lines = []
@@ -63,6 +117,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """The command line: 1 where `--check` finds an outdated table, 2 for a file of no use."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path, nargs="?", help="what export --table wrote")
+    parser.add_argument("--measured-at", metavar="COMMIT", help="the tree that was measured")
     parser.add_argument("--check", action="store_true", help="look at the shipped tables")
     given = parser.parse_args(words)
     try:
@@ -70,7 +125,9 @@ def main(words: Sequence[str] | None = None) -> int:
             lines = outdated()
             print("\n".join(lines) or "every shipped table is of this tree's kernel sources")
             return 1 if lines else 0
-        for path in ship(read_table(given.file), FOLDER):
+        at = given.measured_at
+        table = read_table(given.file) if at is None else measured_at(given.file, at)
+        for path in ship(table, FOLDER):
             print(f"wrote {path}: {len(read_table(path).entries)} layers")
     except HummingError as error:
         print(error, file=sys.stderr)

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +64,17 @@ def test_records_of_other_kernels_are_not_shipped(tmp_path):
     (tmp_path / "old").mkdir()
     write_generation([old], tmp_path / "old")
     assert "1 of 1 layers" in making.outdated(tmp_path / "old")[0]
+
+
+def test_records_whose_kernels_are_the_same_text_are_taken_from_another_tree(tmp_path):
+    then, now = "cd" * 16, source_hash("cpu")
+    table = exported(tmp_path, entry(source_hash=then), entry(source_hash="ef" * 16))
+    ours = making.kernel_keys(table.path, Path.cwd())
+    assert ours["source_hash"] == {"cpu": now} and len(ours["keys"]["ab" * 16]) == 1
+    theirs = {**ours, "source_hash": {"cpu": then}}
+    assert making.of_these_kernels(table, theirs, ours).entries == (entry(),)
+    changed = {**theirs, "keys": {"ab" * 16: ["0" * 32]}}
+    assert making.of_these_kernels(table, changed, ours).entries == ()
 
 
 def test_it_is_found_by_the_device_and_a_damaged_one_costs_a_warning(tmp_path, monkeypatch):
