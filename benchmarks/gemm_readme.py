@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gemm_readme`: writes the table of a GPU's results into README.md, so that
+"""`python -m benchmarks.gemm_readme`: writes the tables of a GPU's results into README.md, so that
 every figure there has a file behind it. Measures nothing."""
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from humming.errors import UsageError
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "h200_dense_int4g128.json"
+TUNED = ROOT / "benchmarks" / "results" / "h200_tuned_int4g128.json"
+HEURISTIC = ROOT / "benchmarks" / "results" / "h200_heuristic.json"
 BEGIN, END = "<!-- GPU results: begin -->", "<!-- GPU results: end -->"
+TUNED_BEGIN, TUNED_END = "<!-- GPU tuned: begin -->", "<!-- GPU tuned: end -->"
 _HEAD = (
     "| m | torch bf16 / humming | least | humming-kernels / humming | least | families |\n"
     "|---|---|---|---|---|---|\n"
@@ -48,12 +51,44 @@ def markdown(report: dict[str, Any]) -> str:
     return intro + _HEAD + "".join(lines) + outro
 
 
-def rewritten(text: str, report: dict[str, Any]) -> str:
+def tuned_markdown(report: dict[str, Any], evidence: dict[str, Any]) -> str:
+    """What the tuner itself saw: geometric means over the shapes that it reached, for each m."""
+    lines = []
+    for m in sorted({row["m"] for row in report["rows"]}):
+        of_m = [row for row in report["rows"] if row["m"] == m]
+        torchs = [row["torch_bf16_us"] / row["us"] for row in of_m]
+        defaults = [row["heuristic_us"] / row["us"] for row in of_m]
+        families = ", ".join(sorted({row["family"] for row in of_m}))
+        lines.append(
+            f"| {m} | {len(of_m)} | {_mean(torchs):.2f} | {min(torchs):.2f} | "
+            f"{_mean(defaults):.2f} | {families} |\n"
+        )
+    facts = report["provenance"]
+    return (
+        f"{facts['device']['name']}, {facts['date'][:10]}, kernel sources "
+        f"{facts['identity']['source_hash'][:12]}; {len(report['rows'])} points.\n\n"
+        "| m | shapes | torch bf16 / humming | least | heuristic / humming | families |\n"
+        f"|---|---|---|---|---|---|\n{''.join(lines)}\n"
+        "What the heuristic's rules choose for a shape when fitted without it takes "
+        f"{evidence['chosen_over_best']:.2f} times the best config measured for it, in geometric "
+        "mean.\n"
+    )
+
+
+def rewritten(text: str, body: str, begin: str = BEGIN, end: str = END) -> str:
     """`text` with what stands between the markers replaced. Raises UsageError without markers."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise UsageError(f"README.md must hold '{BEGIN}' and '{END}' once each; put them back")
-    head, _, rest = text.partition(BEGIN)
-    return f"{head}{BEGIN}\n{markdown(report)}{END}{rest.partition(END)[2]}"
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise UsageError(f"README.md must hold '{begin}' and '{end}' once each; put them back")
+    head, _, rest = text.partition(begin)
+    return f"{head}{begin}\n{body}{end}{rest.partition(end)[2]}"
+
+
+def with_results(text: str) -> str:
+    """`text` with both tables. Raises UsageError without markers."""
+    text = rewritten(text, markdown(json.loads(RESULTS.read_text("utf-8"))))
+    tuned = json.loads(TUNED.read_text("utf-8"))
+    evidence = json.loads(HEURISTIC.read_text("utf-8"))
+    return rewritten(text, tuned_markdown(tuned, evidence), TUNED_BEGIN, TUNED_END)
 
 
 def _mean(ratios: Sequence[float]) -> float:
@@ -64,7 +99,7 @@ def main() -> int:
     """Rewrites README.md; exit code 2 where it cannot."""
     readme = ROOT / "README.md"
     try:
-        text = rewritten(readme.read_text("utf-8"), json.loads(RESULTS.read_text("utf-8")))
+        text = with_results(readme.read_text("utf-8"))
     except (UsageError, OSError) as error:
         print(f"benchmarks.gemm_readme: {error}", file=sys.stderr)
         return 2
