@@ -27,10 +27,10 @@ from tuner.budget import Budget
 from tuner.compile_pool import cores
 from tuner.pipeline import Job, plan, tune
 from tuner.progress import Watch
+from tuner.sampler import Sampler
 from tuner.store.open import open_store
 from tuner.store.records import Winner
 from tuner.store.store import Store
-from tuner.surrogate import Surrogate
 from tuner.tasks import Task
 
 Shape = tuple[int, int]
@@ -129,7 +129,7 @@ def _first_tried(task: Task, proposals: int) -> Iterator[KernelConfig]:
     """The heuristic's config, and the sampler's first proposals where nothing is known."""
     candidates = task.candidates
     yield candidates.heuristic
-    sampler = Surrogate(candidates.configs)
+    sampler = Sampler(candidates.configs)
     sampler.know(candidates.heuristic, None)
     for _ in range(proposals):
         config = sampler.ask()

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from benchmarks.climber import Climber
+from benchmarks.tpe import Samplers
 from humming.spec.config import KernelConfig, config_id
 from humming.spec.device import Device
 from humming.spec.problem import Problem
 from search_spaces.load import load_spaces
 from search_spaces.select import select
-from tuner.sampler import Samplers
 from tuner.stopping import SMALL, stop
 from tuner.surrogate import Surrogate
 

@@ -11,9 +11,9 @@ from humming.spec.config import KernelConfig, config_id
 from humming.spec.problem import Problem
 from tuner.budget import Budget
 from tuner.compile_pool import Ahead, compile_all, cores, spare_cores
+from tuner.sampler import Sampler
 from tuner.stopping import SMALL, stop
 from tuner.store.records import Reason
-from tuner.surrogate import Surrogate
 from tuner.trials import GRACE_S, Scope, trial
 
 __all__ = ["GRACE_S", "Known", "Scope", "search"]
@@ -78,7 +78,7 @@ def search(scope: Scope, budget: Budget, resume: bool = False) -> tuple[Known, R
     return known, _in_batches(scope, budget, known, sampler)
 
 
-def _ahead(scope: Scope, budget: Budget, known: Known, sampler: Surrogate, workers: int) -> Reason:
+def _ahead(scope: Scope, budget: Budget, known: Known, sampler: Sampler, workers: int) -> Reason:
     """Compilers run on other cores while candidates are verified and timed."""
     depth = max(2, min(workers, 16))
     last_s = 0.0
@@ -100,7 +100,7 @@ def _ahead(scope: Scope, budget: Budget, known: Known, sampler: Surrogate, worke
             last_s = time.monotonic() - start
 
 
-def _in_batches(scope: Scope, budget: Budget, known: Known, sampler: Surrogate) -> Reason:
+def _in_batches(scope: Scope, budget: Budget, known: Known, sampler: Sampler) -> Reason:
     """A batch is compiled on all cores, then timed alone: a compiler beside it would disturb."""
     batch_s = 0.0
     while True:
@@ -117,7 +117,7 @@ def _reason(
     scope: Scope,
     budget: Budget,
     known: Known,
-    sampler: Surrogate,
+    sampler: Sampler,
     last_s: float,
     waiting: int = 0,
 ) -> Reason | None:
@@ -132,14 +132,14 @@ def _reason(
     return None
 
 
-def _sampler(scope: Scope, known: Known) -> Surrogate:
+def _sampler(scope: Scope, known: Known) -> Sampler:
     """What proposes candidates. It knows this problem's evidence, and starts from winners of the
     nearest problems: of this m first, then of the layer's other m."""
     problem, store = scope.task.problem, scope.store
     legal = scope.task.candidates.configs
     near = sorted(store.winners(scope.identity), key=lambda w: _unlike(w.problem, problem))
     seeds = list(dict.fromkeys(w.config for w in near if config_id(w.config) in legal))
-    sampler = Surrogate(legal, seeds[:SEEDS])
+    sampler = Sampler(legal, seeds[:SEEDS])
     for past in store.measurements(scope.identity, problem):
         if past.config is not None and config_id(past.config) in legal:
             sampler.know(past.config, past.us)
@@ -161,7 +161,7 @@ def _unlike(problem: Problem, ours: Problem) -> float:
     return sum(abs(math.log2(theirs / mine)) for theirs, mine in pairs)
 
 
-def _run(batch: list[KernelConfig], scope: Scope, known: Known, sampler: Surrogate) -> None:
+def _run(batch: list[KernelConfig], scope: Scope, known: Known, sampler: Sampler) -> None:
     kernels = compile_all(batch, scope.task.problem, scope.identity.device, scope.limit_s())
     for config, kernel in zip(batch, kernels, strict=True):
         draft = trial(config, kernel, scope, known.best_us)
@@ -176,7 +176,7 @@ def _take(
     outcome: str,
     scope: Scope,
     known: Known,
-    sampler: Surrogate,
+    sampler: Sampler,
 ) -> None:
     known.measured += 1
     known.learn(config, us)

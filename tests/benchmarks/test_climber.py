@@ -3,9 +3,9 @@
 import pytest
 
 from benchmarks.climber import Climber
+from benchmarks.tpe import Samplers
 from humming.spec.config import config_id
 from tests.tuner.test_sampler import LEGAL, PARAMETERS
-from tuner.sampler import Samplers
 
 
 def hill(config):

@@ -1,10 +1,11 @@
-"""The sampler proposes each legal candidate once, seeds first, and learns from evidence."""
+"""The sampler's Optuna study proposes each legal candidate once, seeds first, and holds what was
+measured. How well it searches is test_surrogate.py."""
 
 import itertools
 
-import pytest
+from optuna.trial import TrialState
 
-from humming.spec.config import CpuConfig, config_id
+from humming.spec.config import CpuConfig, SkinnyConfig, config_id
 from tuner.sampler import Sampler
 
 PARAMETERS = {
@@ -33,58 +34,57 @@ def drain(sampler):
 
 
 def test_every_legal_candidate_is_proposed_once_and_nothing_else():
-    proposed = drain(Sampler(LEGAL, PARAMETERS, []))
-    assert sorted(proposed) == sorted(LEGAL)
+    sampler = Sampler(LEGAL)
+    assert sorted(drain(sampler)) == sorted(LEGAL)
+    assert sampler.exhausted and sampler.ask() is None and sampler.expected_gain() == 0.0
 
 
 def test_seeds_come_first_in_order_and_illegal_seeds_are_left_out():
     seeds = list(LEGAL.values())[5:8]
     illegal = CpuConfig("stream", "avx2", 4, 64, 128, 2, 0, 1)
     assert config_id(illegal) not in LEGAL
-    proposed = drain(Sampler(LEGAL, PARAMETERS, [illegal, *seeds]))
+    proposed = drain(Sampler(LEGAL, [illegal, *seeds]))
     assert proposed[:3] == [config_id(seed) for seed in seeds]
 
 
 def test_evidence_is_not_proposed_again():
     known = list(LEGAL.values())[:10]
-    sampler = Sampler(LEGAL, PARAMETERS, known)
+    sampler = Sampler(LEGAL, known)
     for index, config in enumerate(known):
         sampler.know(config, None if index % 2 else 12.0)
     proposed = drain(sampler)
     assert not set(proposed) & {config_id(config) for config in known}
     assert len(proposed) == len(LEGAL) - 10
-    assert sampler.exhausted
 
 
-def test_a_heuristic_off_the_grid_may_be_known_and_told():
-    off = CpuConfig("stream", "avx2", 3, 16, 128, 2, 0, 1)
-    legal = {**LEGAL, config_id(off): off}
-    sampler = Sampler(legal, PARAMETERS, [off])
-    assert sampler.ask() == off
-    sampler.tell(off, 5.0)
+def test_several_candidates_are_asked_before_one_is_told():
+    sampler = Sampler(LEGAL)
+    asked = [sampler.ask() for _ in range(12)]
+    assert len({config_id(config) for config in asked}) == 12
+    for config in reversed(asked):
+        sampler.tell(config, 5.0)
+    assert len(drain(sampler)) == len(LEGAL) - 12
+
+
+def test_the_study_holds_times_failures_and_evidence():
+    sampler = Sampler(LEGAL)
+    first, second = list(LEGAL.values())[:2]
+    sampler.know(first, 30.0)
+    sampler.know(second, None)
+    sampler.know(CpuConfig("stream", "avx2", 3, 16, 128, 2, 0, 1), 5.0)  # of no legal candidate
+    better, failed = sampler.ask(), sampler.ask()
+    sampler.tell(better, 20.0)
+    sampler.tell(failed, None)
+    states = [trial.state for trial in sampler.study.trials]
+    assert states == [TrialState.COMPLETE, TrialState.COMPLETE, TrialState.FAIL]
+    assert sampler.study.best_value == 20.0
+    assert sampler.study.best_params["cpu.block_m"] == better.block_m
+
+
+def test_families_have_knobs_of_their_own():
+    other = SkinnyConfig(1, 1, 4, 1, 2, 1, 1, 2, 1, 0, 0)
+    sampler = Sampler({**LEGAL, config_id(other): other}, [other])
+    assert sampler.ask() == other
+    sampler.tell(other, 7.0)
+    assert sampler.study.best_params["family"] == "skinny"
     assert len(drain(sampler)) == len(LEGAL)
-
-
-def test_it_finds_the_fast_corner_early():
-    best = min(
-        LEGAL.values(), key=lambda c: (c.block_n + 8 * c.unroll, c.block_m, c.prefetch_bytes)
-    )
-    sampler = Sampler(LEGAL, PARAMETERS, [])
-    target = best.block_n + 8 * best.unroll
-    times = []
-    while target not in times:
-        config = sampler.ask()
-        times.append(config.block_n + 8 * config.unroll)
-        sampler.tell(config, float(times[-1]))
-    assert len(times) < len(LEGAL) // 2
-
-
-@pytest.mark.parametrize("failure", [None])
-def test_failed_candidates_are_not_proposed_again(failure):
-    sampler = Sampler(LEGAL, PARAMETERS, [])
-    seen = set()
-    while (config := sampler.ask()) is not None:
-        assert config_id(config) not in seen
-        seen.add(config_id(config))
-        sampler.tell(config, failure)
-    assert len(seen) == len(LEGAL)
