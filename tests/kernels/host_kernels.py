@@ -18,7 +18,6 @@ from humming.quantize import QuantizedTensor, pack
 from humming.spec.config import MmaConfig
 from humming.spec.formats import QuantFormat
 from humming.spec.layouts import CUDA_A8_LAYOUT
-from humming.spec.legality.mma_bytes import packed_k
 
 SHIM = Path(__file__).with_name("host_block")
 _QUANTIZE = """
@@ -73,11 +72,9 @@ def quantized_on_host(
     form, nibbles = recipe.format, recipe.output == "nibbles"
     m, k = x.shape
     pitch = -(-k // 128) * 128 // (2 if nibbles else 1)
-    padded = packed_k(k) if form.group_size else k
-    rows = form.groups(padded) + int(form.second_scale and nibbles)
+    rows = form.groups(k) + int(form.second_scale and nibbles)
     codes = torch.full((m, pitch), 0x77, dtype=torch.uint8)
     scales = torch.full((rows, -(-m // 4) * 4), float("nan"))
-    scales[form.groups(k) :] = 0  # as input_quantizer.py does
     run = library(input_source(recipe).text + _QUANTIZE, arch, folder).run
     wide = ctypes.c_longlong
     run(
@@ -116,7 +113,7 @@ def multiplied_on_host(
     given: list[Any] = [
         *map(address, (codes, scales, packed.codes, packed.scales, packed.zero_points)),
         *map(address, (packed.row_scales, bias, out, partials, arrived)),
-        *(m, n, packed_k(k)),
+        *(m, n, k),
         *map(ctypes.c_longlong, (codes.stride(0), scales.stride(0), out.stride(0))),
         blocks,
     ]

@@ -76,9 +76,7 @@ def check_bytes(recipe: InputRecipe, x: torch.Tensor, wanted_of: torch.Tensor) -
     assert not (found.codes[:, :k][zero_sign] & 0x7F).any()
     assert not found.codes[:, k:].any()
     assert found.scales is not None
-    groups = scales.shape[1]
-    assert torch.equal(found.scales[:groups, :m], scales.T)
-    assert not found.scales[groups:].any()
+    assert torch.equal(found.scales[:, :m], scales.T)
 
 
 @pytest.mark.gpu
@@ -134,7 +132,7 @@ def test_columns_are_gathered_first():
     assert torch.equal(found.codes, straight.codes)
     assert found.scales is not None
     assert straight.scales is not None
-    assert torch.equal(found.scales[:5, :4], straight.scales[:5, :4])
+    assert torch.equal(found.scales[:, :4], straight.scales[:, :4])
 
 
 @pytest.mark.gpu

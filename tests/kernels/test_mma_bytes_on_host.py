@@ -53,26 +53,20 @@ def check(format, capability, config, shape, folder):
     ],
 )
 def test_a_few_are_right(format, capability, config, tmp_path):
-    k = 256 if config.narrow else 136
-    check(format, capability, config, (24, k, 9), tmp_path)
+    check(format, capability, config, (24, 136, 9), tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", [*FORMATS, "nvfp4-nvfp4"])
 def test_every_format_is_right_on_some_gpus(format, tmp_path):
     able = [c for c in ((7, 5), (8, 0), (8, 9), (9, 0), (12, 0)) if native(format, c)]
-    k_step = 256 if format == "nvfp4-nvfp4" else 8
     for number, capability in enumerate(able):
         of = "bf16" if capability >= (8, 0) else "fp16"
         configs = [c for c in bytes_configs(format, capability, of) if not c.cluster]
         start = FORMATS.index(format) if format in FORMATS else 0
         for step in range(3):
             config = configs[(start + 3 * step + number) % len(configs)]
-            n, k, m = ((40, 200, 19), (136, 392, 70), (24, 1000, 9))[step]
-            shape = (n, -(-k // k_step) * k_step, m)
-            asked = bytes_problem(format, of, *shape)
-            if config_violations(config, asked, gpu(capability)):
-                config = NARROW if format == "nvfp4-nvfp4" else PLAIN_BYTES
+            shape = ((40, 200, 19), (136, 392, 70), (24, 1000, 9))[step]
             (folder := tmp_path / f"{number}{step}").mkdir()
             check(format, capability, config, shape, folder)
 

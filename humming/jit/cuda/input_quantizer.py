@@ -28,7 +28,7 @@ _LOCK = threading.Lock()
 class QuantizedInput:
     """Rows of x as kernels get them: `codes` uint8 [m, pitch], zero from k on, and `scales` fp32
     [groups, m rounded up to 4], one group where a token has one scale, and one more where it has
-    one besides those of its groups; groups of padding have scale 0. x's own type, [m, k], and no
+    one besides those of its groups. x's own type, [m, k], and no
     scales where the output is numbers."""
 
     codes: torch.Tensor
@@ -45,12 +45,6 @@ class InputQuantizer:
         self._dtype = _TORCH_DTYPES[recipe.dtype]
         self._functions: dict[int, DeviceFunction] = {}
         self._dependent: dict[int, bool] = {}
-
-    @property
-    def launches_alone(self) -> bool:
-        """Whether `enqueue` launches its kernel and nothing else, whatever k is."""
-        size = self._format.group_size
-        return self.recipe.output == "numbers" or size is None or size % _UNIT_K == 0
 
     def code_bytes(self, m: int, k: int) -> int:
         """Bytes of the codes, or numbers, of m rows."""
@@ -76,15 +70,13 @@ class InputQuantizer:
             )
         pitch, of_codes = self._pitch(k), self.code_bytes(m, k)
         scales_pitch = _whole(m, _SCALES_UNIT)
-        rows = self._scale_rows(k)
-        if not self.launches_alone and k % _UNIT_K:  # what is no number spoils sums of nothing
-            room[of_codes : of_codes + rows * scales_pitch * 4].zero_()
         self._launch(x, room.data_ptr(), of_codes, permutation, pitch, scales_pitch, k)
         codes = room[: m * pitch].view(m, pitch)
         if self.recipe.output == "numbers":
             return QuantizedInput(codes.view(self._dtype)[:, :k], None)
-        flat = room[of_codes : of_codes + rows * scales_pitch * 4]
-        return QuantizedInput(codes, flat.view(torch.float32).view(rows, scales_pitch))
+        groups = self._scale_rows(k)
+        flat = room[of_codes : of_codes + groups * scales_pitch * 4]
+        return QuantizedInput(codes, flat.view(torch.float32).view(groups, scales_pitch))
 
     def function(self, index: int) -> DeviceFunction:
         """The kernel on GPU `index`, compiled and loaded at the first asking.
@@ -110,11 +102,9 @@ class InputQuantizer:
         return function
 
     def _scale_rows(self, k: int) -> int:
-        """Rows of scales: of groups, those of padding included, and one of tokens where those are
-        kept apart."""
+        """Rows of scales: groups, and one of tokens where those are kept apart."""
         apart = self._format.second_scale and self.recipe.output == "nibbles"
-        padded = _whole(k, _UNIT_K) if self._format.group_size else k
-        return self._format.groups(padded) + int(apart)
+        return self._format.groups(k) + int(apart)
 
     def _pitch(self, k: int) -> int:
         """Bytes from row to row of what is written."""

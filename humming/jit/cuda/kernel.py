@@ -60,7 +60,6 @@ class CudaKernel(ABC):
         self.input: InputQuantizer | None = None
         if recipe is not None:
             self.input = input_quantizer(InputRecipe(**recipe))
-            self.replayable = self.replayable and self.input.launches_alone
         self._multiplies_codes = recipe is not None and recipe["output"] != "numbers"
 
     def workspace_bytes(self, m: int, n: int, k: int, threads: int = 1) -> int:

@@ -16,7 +16,6 @@ from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction
 from humming.jit.cuda.kernel import ALIGNMENT, CudaKernel, config_of, launched_before
 from humming.jit.load import PackedOperand
 from humming.spec.config import MmaConfig
-from humming.spec.legality.mma_bytes import packed_k
 
 _ADD_THREADS, _ADD_OUTPUTS = 256, 8  # of a block of the second kernel, and of a thread
 _STRIDE_END = 1 << 31  # elements between rows of x that the kernel can count
@@ -109,8 +108,6 @@ class MmaKernel(CudaKernel):
     ) -> None:
         """Both kernels, on x whose rows are `rows` elements apart, codes if it has `x_scales`."""
         m, n, k, config = x.shape[0], packed.n, packed.k, self._config
-        if x_scales is not None:  # those of padding are there too, and are zero
-            k = packed_k(k)
         of_x = () if x_scales is None else (x_scales.data_ptr(),)
         pitch = () if x_scales is None else (x_scales.stride(0),)
         places = (*map(_address, (packed.row_scales, bias, out, sums)),)

@@ -18,9 +18,6 @@ SUMMED_MOST = 2**17
 PROMOTED = (128, 64, 32)
 """Columns whose sums may be promoted to fp32 at a time."""
 
-UNIT_K = 128
-"""Columns that packed codes are padded to."""
-
 _STEPS_OF_LINE = 4
 
 
@@ -32,17 +29,6 @@ def multiplies_codes(problem: Problem) -> bool:
 def line_k(config: MmaConfig) -> int:
     """Columns of x in 128 bytes: what a warp takes at least."""
     return 256 if config.narrow else 128
-
-
-def packed_k(k: int) -> int:
-    """Columns that codes of w and x have where they lie, those of their padding included."""
-    return -(-k // UNIT_K) * UNIT_K
-
-
-def _x_groups(problem: Problem) -> int:
-    """Columns of x that share a scale; 0 where a row has one."""
-    activation = problem.quant.activation
-    return (activation.group_size if activation else None) or 0
 
 
 def promoted_columns(problem: Problem, narrow: int = 0) -> int:
@@ -120,6 +106,14 @@ def _sums(config: MmaConfig, problem: Problem) -> int:
     return of_tile + (4 * columns if grouped else 0)
 
 
+def _seen(config: MmaConfig, problem: Problem, device: Device) -> bool:
+    """Whether such a sharing of k was run on a GPU, where there is one to run."""
+    activation = problem.quant.activation
+    if activation is None or activation.group_size is None or capability(device) != (9, 0):
+        return True
+    return not config.stream_k and (config.split_k == 1 or bool(config.cluster))
+
+
 def _sums_most(config: MmaConfig) -> int:
     return 144 if config.warps * config.blocks_per_sm <= 8 else 80
 
@@ -152,14 +146,6 @@ RULES: tuple[Rule, ...] = (
         static=True,
     ),
     _problem_rule(
-        "bytes_k_multiple",
-        lambda p, d: p.format != "nvfp4-nvfp4" or p.k % (2 * UNIT_K) == 0,
-        lambda p, d: (
-            f"`k % {2 * UNIT_K} == 0` must hold where nvfp4 is multiplied by nvfp4 in 4 bits, but "
-            f"got k={p.k}; use nvfp4, without the activation's part"
-        ),
-    ),
-    _problem_rule(
         "bytes_op",
         lambda p, d: p.op == "dense",
         lambda p, d: f"family 'mma' multiplies codes of op 'dense' alone, but got op '{p.op}'",
@@ -173,11 +159,12 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     _rule(
-        "bytes_whole_stages",
-        lambda c, p, d: _x_groups(p) == 0 or packed_k(p.k) % c.block_k == 0,
+        "bytes_x_groups_seen",
+        lambda c, p, d: _seen(c, p, d),
         lambda c, p, d: (
-            f"k, rounded up to 128, must be a multiple of block_k where groups of x have scales, "
-            f"but got k={p.k}, block_k={c.block_k}; take block_k 128"
+            "where groups of x have scales, k is shared by a cluster or not at all: more was not "
+            f"seen right on a GPU yet, but got split_k={c.split_k}, cluster={c.cluster}, "
+            f"stream_k={c.stream_k}"
         ),
         static=False,
     ),

@@ -130,7 +130,8 @@ struct MmaOperands<Config, typename Config::IsBytes> {
       const int chunk = thread + i * threads;
       const bool here = wanted && x_scales_here(chunk);
 #if __CUDA_ARCH__ >= 800
-      ptx::cp_async_16_if(here, base + Plan::x_scales + chunk * 16, x_scales_source(chunk), 16);
+      ptx::cp_async_16_if(here, base + Plan::x_scales + chunk * 16, x_scales_source(chunk),
+                          x_scales_inside(chunk) ? 16 : 0);
 #else
       if (here) ptx::store_shared_words4(base + Plan::x_scales + chunk * 16, held_x_scales[i]);
 #endif
@@ -203,7 +204,9 @@ struct MmaOperands<Config, typename Config::IsBytes> {
 #pragma unroll
     for (int i = 0; i < x_scales_each; ++i)
       if (x_scales_here(thread + i * threads))
-        held_x_scales[i] = ptx::load_global_words4(x_scales_source(thread + i * threads));
+        held_x_scales[i] = x_scales_inside(thread + i * threads)
+                               ? ptx::load_global_words4(x_scales_source(thread + i * threads))
+                               : Words4{};
 #else
     (void)wanted;
 #endif
@@ -256,14 +259,17 @@ struct MmaOperands<Config, typename Config::IsBytes> {
     return Config::has_zero_points && chunk >= of_scales ? chunk - of_scales : chunk;
   }
 
-  // Four neighbouring rows' scales of x in a part of the stage's columns.
+  // Four neighbouring rows' scales of x in a part of the stage's columns; beyond k they are zero, as
+  // the sums that they multiply are, and others may be no numbers.
   __device__ __forceinline__ bool x_scales_here(int chunk) const {
-    return chunk < x_scales_chunks && chunk % (Config::block_m / 4) * 4 < x_rows_left &&
-           x_scales_column(chunk) < k;
+    return chunk < x_scales_chunks && chunk % (Config::block_m / 4) * 4 < x_rows_left;
+  }
+  __device__ __forceinline__ bool x_scales_inside(int chunk) const {
+    return x_scales_column(chunk) < k;
   }
   __device__ __forceinline__ const char* x_scales_source(int chunk) const {
     constexpr int size = Config::x_group_size ? Config::x_group_size : 1;
-    const i64 group = x_scales_column(chunk) / size;
+    const i64 group = min(x_scales_column(chunk), k - 1) / size;
     return reinterpret_cast<const char*>(x_scales + group * x_scales_pitch +
                                          chunk % (Config::block_m / 4) * 4);
   }
