@@ -51,7 +51,7 @@ class ExpertActivation:
     def __call__(self, projected: torch.Tensor) -> torch.Tensor:
         """[rows, 2 * i] or [rows, i] -> [rows, i] of the same type, computed in fp32."""
         if runs_in_one_launch(projected):
-            from humming.jit.cuda.experts_load import activate  # CUDA alone
+            from humming.jit.cuda.experts_around import activate  # CUDA alone
 
             return activate(projected, self.name, self.gated, self.alpha, self.limit)
         return self.of_torch(projected)

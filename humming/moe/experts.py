@@ -89,7 +89,7 @@ class HummingExperts(nn.Module):
             x, weights = x.view(m * top_k, -1), None
         rows = Rows.indexed(top_k_index, self.first_expert, shared=not self.scales_input)
         if runs_in_one_launch(x) and rows.count:
-            from humming.jit.cuda.experts_load import sort_rows  # CUDA alone
+            from humming.jit.cuda.experts_around import sort_rows  # CUDA alone
 
             sort_rows(rows, self.up.spec.experts, (self.up.block_m(rows), self.down.block_m(rows)))
         middle = self.activation(self.up(x, rows))

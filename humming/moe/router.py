@@ -57,10 +57,10 @@ def route(
     scores the expert with the lower number is chosen, on every device.
     """
     if _in_one_launch(logits, rule):
-        from humming.jit.cuda import experts_load  # CUDA alone
+        from humming.jit.cuda import experts_around  # CUDA alone
 
         added = None if correction is None else correction.to(torch.float32).contiguous()
-        return experts_load.route(
+        return experts_around.route(
             logits,
             added if not rule.scoring.startswith("chosen") else None,
             rule.top_k,
@@ -132,10 +132,10 @@ def combine(out: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
     in fp32 in the order of the token's experts, rounded once, so that equal inputs give equal bits.
     """
     if runs_in_one_launch(out):
-        from humming.jit.cuda import experts_load  # CUDA alone
+        from humming.jit.cuda import experts_around  # CUDA alone
 
         own = None if weights is None else weights.to(torch.float32).contiguous()
-        return experts_load.combine(out, own)
+        return experts_around.combine(out, own)
     wide = out.to(torch.float32)
     total = wide.new_zeros(wide.shape[0], wide.shape[2])
     for place in range(out.shape[1]):

@@ -98,19 +98,19 @@ def test_ten_thousand_random_routings_give_no_wrong_row():
 
 @pytest.mark.parametrize("name", [*GATED, *PLAIN])
 def test_activations_and_sums_are_those_of_torch(name):
-    from humming.jit.cuda import experts_load
+    from humming.jit.cuda import experts_around
 
     own = ExpertActivation(name)
     for rows, width, dtype in product((1, 37), (8, 100, 2880), (torch.float16,)):
         x = (3 * torch.randn(rows, width * (2 if own.gated else 1), device="cuda")).to(dtype)
-        out = experts_load.activate(x, name, own.gated, own.alpha, own.limit)
+        out = experts_around.activate(x, name, own.gated, own.alpha, own.limit)
         torch.testing.assert_close(out, own.of_torch(x), atol=2e-3, rtol=2e-3)
     parts = torch.randn(9, 4, 100, device="cuda").half()
     weights = torch.rand(9, 4, device="cuda")
-    out = experts_load.combine(parts, weights)
+    out = experts_around.combine(parts, weights)
     wanted = combine(parts.cpu(), weights.cpu())
     torch.testing.assert_close(out.cpu(), wanted, atol=2e-3, rtol=2e-3)
-    assert all(torch.equal(experts_load.combine(parts, weights), out) for _ in range(20))
+    assert all(torch.equal(experts_around.combine(parts, weights), out) for _ in range(20))
 
 
 RULES = (
@@ -162,7 +162,7 @@ def test_a_whole_block_is_captured_without_the_host():
 
 
 def test_rows_of_sorting_are_a_stable_order():
-    from humming.jit.cuda.experts_load import tiles_of
+    from humming.jit.cuda.experts_around import tiles_of
 
     for experts, m, top_k in ((5, 1, 1), (256, 300, 8), (512, 4096, 8), (900, 77, 3)):
         ids = torch.randint(-1, experts + 1, (m, top_k), device="cuda")
