@@ -108,10 +108,11 @@ def _sums(config: MmaConfig, problem: Problem) -> int:
 
 def _seen(config: MmaConfig, problem: Problem, device: Device) -> bool:
     """Whether such a sharing of k was run on a GPU, where there is one to run."""
-    activation = problem.quant.activation
-    if activation is None or activation.group_size is None or capability(device) != (9, 0):
+    if capability(device) != (9, 0):
         return True
-    return not config.stream_k and (config.split_k == 1 or bool(config.cluster))
+    activation = problem.quant.activation
+    of_rows = activation is None or activation.group_size is None
+    return not config.stream_k and (of_rows or config.split_k == 1 or bool(config.cluster))
 
 
 def _sums_most(config: MmaConfig) -> int:
@@ -159,12 +160,12 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     _rule(
-        "bytes_x_groups_seen",
+        "bytes_shares_seen",
         lambda c, p, d: _seen(c, p, d),
         lambda c, p, d: (
-            "where groups of x have scales, k is shared by a cluster or not at all: more was not "
-            f"seen right on a GPU yet, but got split_k={c.split_k}, cluster={c.cluster}, "
-            f"stream_k={c.stream_k}"
+            "codes are multiplied without stream_k, and where groups of x have scales k is shared "
+            "by a cluster or not at all, as no more was seen right on a GPU yet, but got "
+            f"split_k={c.split_k}, cluster={c.cluster}, stream_k={c.stream_k}"
         ),
         static=False,
     ),
