@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from dataclasses import replace
 
@@ -74,6 +75,7 @@ def test_a_read_only_cache_with_entries_serves(own_cache):
 def test_a_baked_cache_serves_without_a_compiler(own_cache, monkeypatch, tmp_path):
     first = compiled_source(SOURCE, "x86_64")
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "ziglang", None)  # where the extra is installed
     for name in ("HUMMING_CXX", "CXX"):
         monkeypatch.delenv(name, raising=False)
     assert compiled_source(SOURCE, "x86_64").path == first.path
