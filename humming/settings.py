@@ -5,12 +5,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote
 
 import platformdirs
 
 DEFAULT_DATABASE = "humming.db"
+_SERVER = re.compile(
+    r"[\w+]+://(?:(?P<user>[^:/]*)(?::[^@]*)?@)?"
+    r"(?:\[(?P<ipv6>[^/?]+)\]|(?P<host>[^/:?]+))?(?::(?P<port>[^/?]*))?"
+    r"(?:/(?P<database>[^?]*))?(?:\?(?P<query>.*))?",
+    re.DOTALL,
+)
+"""A URL of a server, divided as SQLAlchemy does it."""
 
 
 def cache_dir() -> Path:
@@ -54,26 +62,59 @@ def tables_dir(database: str | None = None) -> Path:
     """Folder of the tuned tables of a database, its alone.
 
     `tables` in the data folder for the default database, `<file>.tables` beside another SQLite
-    file, and for a server a folder of the data folder's that is named by the URL without its
-    password.
+    file, and for a server a folder of the data folder's that is named by where its database is,
+    not by who asks.
     """
     url = database_url(database)
     if not url.startswith("sqlite:///"):
-        return data_dir() / "tables" / _without_password(url)
+        return data_dir() / "tables" / _place(url)
     file = Path(url.removeprefix("sqlite:///"))
     if file == (data_dir() / DEFAULT_DATABASE).absolute():
         return data_dir() / "tables"
     return file.with_name(f"{file.name}.tables")
 
 
-def _without_password(url: str) -> str:
-    """A file name that tells databases apart and no secrets."""
-    try:
-        parts = urlsplit(url)
-        place = f"{parts.username or ''}@{parts.hostname or ''}:{parts.port or ''}{parts.path}"
-    except ValueError:
-        place = url.rpartition("@")[2]
-    return hashlib.sha256(place.encode()).hexdigest()[:32]
+def _place(url: str) -> str:
+    """A file name made of the host, port, service, database and schema that a server's URL names,
+    as libpq takes them: all that tells databases apart, and no secret."""
+    parts = _SERVER.fullmatch(url)
+    if parts is None:
+        return _hashed([url.rpartition("@")[2]])
+    asked: dict[str, str] = {}
+    for name, value in parse_qsl(parts["query"] or ""):
+        asked[name] = f"{asked[name]},{value}" if name in asked else value
+    service = asked.get("service") or os.environ.get("PGSERVICE", "")
+
+    def given(name: str, of_url: str | None, variable: str) -> str:
+        usual = "" if service else os.environ.get(variable, "")  # a service stands before these
+        return asked.get(name) or of_url or usual
+
+    hosts = given("host", parts["ipv6"] or parts["host"], "PGHOST").split(",")
+    ports = (given("port", parts["port"], "PGPORT") or ("" if service else "5432")).split(",")
+    ports = ports if len(ports) == len(hosts) else [ports[0]] * len(hosts)
+    user = asked.get("user") or unquote(parts["user"] or "") or os.environ.get("PGUSER", "")
+    database = given("dbname", unquote(parts["database"] or ""), "PGDATABASE")
+    return _hashed(
+        [
+            *(_socket(host, port) for host, port in zip(hosts, ports, strict=True)),
+            given("hostaddr", None, "PGHOSTADDR"),
+            service,
+            database or ("" if service else user),  # PostgreSQL's own default
+            *re.findall(r"search_path=(\S+)", asked.get("options", "")),
+        ]
+    )
+
+
+def _socket(host: str, port: str) -> str:
+    """host:port; a host may bring a port of its own, and names of hosts have no case."""
+    if host.startswith(("/", "@")):
+        return f"{host}:{port}"
+    own = re.fullmatch(r"([\w.-]*):(\d+)", host)
+    return f"{own[1]}:{own[2]}".lower() if own else f"{host}:{port}".lower()
+
+
+def _hashed(names: list[str]) -> str:
+    return hashlib.sha256("\0".join(names).encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def _folder(variable: str) -> Path | None:

@@ -77,6 +77,46 @@ def test_the_last_table_serves_while_the_server_is_away(tmp_path, monkeypatch):
     assert tables_dir(url) != tables_dir(url.replace("fleet", "other"))
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("postgresql://t@/humming?host=/sock/a", "postgresql://t@/humming?host=/sock/b"),
+        ("postgresql://h/db", "postgresql://h:5433/db"),
+        ("postgresql://h/db", "postgresql://h/db?port=5433"),
+        ("postgresql://h/db", "postgresql://h/db?dbname=other"),
+        ("postgresql:///?service=a", "postgresql:///?service=b"),
+        ("postgresql://h/db", "postgresql://h/db?hostaddr=10.0.0.2"),
+        ("postgresql://u:a?b=c@h/db", "postgresql://u:a?b=c@i/db"),
+        ("postgresql://h/db", "postgresql://h/db?options=-csearch_path%3Dteam"),
+        ("postgresql://[::1]:5433/db", "postgresql://[::1]:5434/db"),
+    ],
+)
+def test_two_servers_never_share_a_folder(one, other):
+    assert tables_dir(one) != tables_dir(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("postgresql://h/db", "postgresql://h:5432/db"),
+        ("postgresql://u:secret@H/db", "postgres://other@h/db"),
+        ("postgresql://h/db", "postgresql:///db?host=h&port=5432&sslmode=require"),
+        ("postgresql://h:5433/db", "postgresql:///db?host=h:5433&connect_timeout=3"),
+        ("postgresql://h/db", "postgresql://h/?dbname=db&password=secret"),
+    ],
+)
+def test_one_server_has_one_folder_whoever_asks(one, other):
+    assert tables_dir(one) == tables_dir(other)
+
+
+def test_what_the_url_leaves_out_is_taken_from_the_environment(monkeypatch):
+    bare = "postgresql:///db"
+    monkeypatch.setenv("PGHOST", "a")
+    assert tables_dir(bare) == tables_dir("postgresql://a/db")
+    monkeypatch.setenv("PGHOST", "b")
+    assert tables_dir(bare) == tables_dir("postgresql://b/db")
+
+
 def test_an_unknown_database_never_shows_its_password():
     with pytest.raises(Exception) as error:
         locate("postgresql://user:secret@127.0.0.1:1/nothing")
