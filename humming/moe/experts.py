@@ -11,6 +11,7 @@ from torch import nn
 
 from humming.errors import LayoutError
 from humming.moe.activations import ExpertActivation, runs_in_one_launch
+from humming.moe.op import refuse_gradients
 from humming.moe.router import combine
 from humming.moe.rows import Rows
 from humming.moe.stack import ExpertStack
@@ -81,12 +82,14 @@ class HummingExperts(nn.Module):
         top_k_weights: torch.Tensor,
     ) -> torch.Tensor:
         """[m, h] of hidden_states [m, h], ids [m, top_k] and weights [m, top_k]."""
+        if not torch.compiler.is_compiling():
+            refuse_gradients(hidden_states, top_k_weights)
         weights: torch.Tensor | None = top_k_weights.to(torch.float32)
         x = hidden_states
         m, top_k = top_k_index.shape
         if self.scales_input:
             x = (x[:, None].to(torch.float32) * top_k_weights[:, :, None]).to(x.dtype)
-            x, weights = x.view(m * top_k, -1), None
+            x, weights = x.flatten(0, 1), None
         rows = Rows.indexed(top_k_index, self.first_expert, shared=not self.scales_input)
         if runs_in_one_launch(x) and rows.count:
             from humming.jit.cuda.experts_around import sort_rows  # CUDA alone
@@ -94,7 +97,7 @@ class HummingExperts(nn.Module):
             sort_rows(rows, self.up.spec.experts, (self.up.block_m(rows), self.down.block_m(rows)))
         middle = self.activation(self.up(x, rows))
         out = self.down(middle, rows.with_own_x())
-        return combine(out.view(m, top_k, -1), weights)
+        return combine(out.view(m, top_k, self.down.spec.n), weights)
 
     def prepare(
         self, table: Any = None, m: int | None = None, dtype: torch.dtype | None = None

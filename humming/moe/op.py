@@ -17,6 +17,9 @@ from humming.quantize.layout import packed_shapes
 from humming.quantize.tensor import SCALE_DTYPES
 from humming.spec.layouts import LAYOUTS
 from humming.state import ACTIVATIONS
+from humming.warm import has_tangent
+
+NO_BACKWARD = "a mixture of experts has no backward; call it under torch.inference_mode()"
 
 _SCALE_DTYPES = {name: dtype for dtype, name in SCALE_DTYPES.items()}
 
@@ -182,8 +185,15 @@ def _moe_gemm_fake(
     return x.new_empty((count, parse_spec(layer).n))
 
 
+def refuse_gradients(*inputs: torch.Tensor) -> None:
+    """Raises LayoutError where autograd asks for a derivative along one of `inputs`."""
+    asked = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+    if asked or any(has_tangent(tensor) for tensor in inputs):
+        raise LayoutError(NO_BACKWARD)
+
+
 def _no_backward(_ctx: object, _gradient: torch.Tensor) -> None:
-    raise LayoutError("humming::moe_gemm has no backward; call it under torch.inference_mode()")
+    raise LayoutError(NO_BACKWARD)
 
 
 _LIBRARY = torch.library.Library("humming", "FRAGMENT")  # type: ignore[no-untyped-call]

@@ -14,7 +14,7 @@ from torch import nn
 
 from humming.errors import HummingError, LayoutError
 from humming.moe.gemm import spec_of
-from humming.moe.op import run, through_op
+from humming.moe.op import refuse_gradients, run, through_op
 from humming.moe.plan import ExpertsPlan, ExpertsSpec, bind_experts, bound_experts
 from humming.moe.rows import Rows
 from humming.plan import place_of
@@ -82,10 +82,11 @@ class ExpertStack(nn.Module):
         return cls(packed_for(weights, dtype, count), bias, dtype, top_k)
 
     def forward(self, x: torch.Tensor, rows: Rows) -> torch.Tensor:
-        """[rows, n] of x [rows of x, k]."""
+        """[rows, n] of x [rows of x, k]. Raises LayoutError where `x` needs a gradient."""
         self._meet(rows)
         if torch.compiler.is_compiling() or type(x) is not torch.Tensor:
             return through_op(x, self.packed(), self.bias, rows, self.layer_text)
+        refuse_gradients(x)
         return run(x, self.packed(), self.bias, rows, self.spec)
 
     def block_m(self, rows: Rows) -> int:
