@@ -9,8 +9,9 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import Connection, func, select, text
+from sqlalchemy import Connection, Row, select, text
 
 from humming.dispatch.pointers import CURRENT
 from humming.dispatch.tables import MAX_BYTES, TunedTable
@@ -98,8 +99,8 @@ class Generations:
         self._connections.write(lambda c: _name(c, name, id))
 
     def step(self, name: str, by: int) -> str:
-        """Lets `name` go `by` places back (-1) or forward (1) among the generations that it named,
-        in the order in which it first named them; the id that it names then.
+        """Lets `name` go back (-1) to what it named before, or forward (1), which takes a step
+        back back; the id that it names then. Naming drops what was ahead, as in a browser.
         """
         return self._connections.write(lambda c: _step(c, name, by))
 
@@ -117,18 +118,51 @@ def _add(connection: Connection, id: str, entries: int, content: bytes, name: st
 
 
 def _named(connection: Connection, name: str) -> str | None:
-    path = _path(connection, name)
-    return path[-1] if path else None
+    latest = _latest(connection, name)
+    return None if latest is None else str(latest.generation_id)
 
 
-def _path(connection: Connection, name: str) -> list[str]:
-    """The ids that `name` named, oldest first."""
+def _latest(connection: Connection, name: str) -> Row[Any] | None:
+    """What `name` named last, and when."""
+    order = (generation_names.c.named_at.desc(), generation_names.c.id.desc())
+    query = select(generation_names).where(generation_names.c.name == name)
+    return connection.execute(query.order_by(*order).limit(1)).first()
+
+
+def _history(connection: Connection, name: str) -> tuple[list[str], int]:
+    """The generations that `name` can go back and forward to, oldest first, and the place of the
+    one that it names; -1 where it names none.
+
+    The rows of a generation that was pruned are gone, so a step ends at the nearest place that
+    holds what it led to.
+    """
     query = (
-        select(generation_names.c.generation_id)
+        select(generation_names)
         .where(generation_names.c.name == name)
         .order_by(generation_names.c.named_at, generation_names.c.id)
     )
-    return list(connection.execute(query).scalars())
+    path: list[str] = []
+    place = -1
+    for row in connection.execute(query):
+        values, id = row._asdict(), row.generation_id
+        key = values.pop("id")
+        ways = {-1: range(place, -1, -1), 1: range(place, len(path))}
+        by = next((by for by in ways if key == _row_id(values, by)), 0)
+        found = next((at for at in ways.get(by, ()) if path[at] == id), None)
+        if found is not None:
+            place = found
+            continue
+        del path[place + 1 :]
+        if path[-1:] != [id]:
+            path.append(id)
+        place = len(path) - 1
+    return path, place
+
+
+def _row_id(values: dict[str, Any], by: int) -> str:
+    """The id of a row of names: it tells a step of `by` places from a naming (0)."""
+    content = {**values, "named_at": values["named_at"].isoformat()}
+    return content_hash({**content, "step": by} if by else content)
 
 
 def _list(connection: Connection) -> list[Generation]:
@@ -142,28 +176,27 @@ def _list(connection: Connection) -> list[Generation]:
     ]
 
 
-def _name(connection: Connection, name: str, id: str) -> None:
-    if _named(connection, name) == id:
+def _name(connection: Connection, name: str, id: str, step: int = 0) -> None:
+    latest, time = _latest(connection, name), now(connection)
+    if latest is not None and latest.generation_id == id:
         return
     if connection.execute(select(generations.c.id).where(generations.c.id == id)).first() is None:
         raise StoreError(f"a name must name a generation that is here, but there is no {id}")
-    query = select(func.max(generation_names.c.named_at)).where(generation_names.c.name == name)
-    latest, time = connection.execute(query).scalar_one(), now(connection)
     if latest is not None:  # a clock that was set back hides no newer row
-        time = max(time, latest + timedelta(microseconds=1))
+        time = max(time, latest.named_at + timedelta(microseconds=1))
     values = {"name": name, "generation_id": id, "host": process.host(), "named_at": time}
-    key = content_hash({**values, "named_at": time.isoformat()})
-    rows.add(connection, generation_names, {"id": key, **values})
+    rows.add(connection, generation_names, {"id": _row_id(values, step), **values})
 
 
 def _step(connection: Connection, name: str, by: int) -> str:
-    path = _path(connection, name)
+    path, place = _history(connection, name)
     if not path:
         raise StoreError(f"a name must name a generation first, but '{name}' names none")
-    order = list(dict.fromkeys(path))
-    place = order.index(path[-1]) + by
-    if not 0 <= place < len(order):
+    if not 0 <= place + by < len(path):
         end = "first" if by < 0 else "last"
-        raise StoreError(f"'{name}' names the {end} of its {len(order)} generations already")
-    _name(connection, name, order[place])
-    return order[place]
+        raise StoreError(
+            f"'{name}' names the {end} of its {len(path)} generations already; choose one with "
+            "humming-tune table name"
+        )
+    _name(connection, name, path[place + by], by)
+    return path[place + by]

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sqlalchemy import update
 from store_samples import CONFIG, GPU, HERE, OTHER, PROBLEM, identity
 
@@ -77,6 +79,52 @@ def test_a_name_stays_while_others_publish_and_goes_back_and_forward(
         verbs.step("absent", 1)
     with pytest.raises(StoreError, match="is here"):
         verbs.name("prod", "0" * 32)
+
+
+def test_a_name_has_the_history_of_a_browser(store: Store) -> None:
+    verbs = store.generations
+    ids = [digit * 32 for digit in "1234"]
+    for id in ids:
+        verbs.add(id, 0, b"{}", "current")
+    for id in ids[:3]:
+        verbs.name("prod", id)
+    assert verbs.step("prod", -1) == ids[1]
+    verbs.name("prod", ids[3])  # drops the third, which was ahead
+    with pytest.raises(StoreError, match="names the last of its 3"):
+        verbs.step("prod", 1)
+    assert verbs.step("prod", -1) == ids[1] and verbs.step("prod", 1) == ids[3]
+    verbs.name("prod", ids[2])
+    verbs.name("prod", ids[0])
+    assert verbs.step("prod", -1) == ids[2] and verbs.step("prod", -1) == ids[3]
+    assert [verbs.step("prod", 1), verbs.step("prod", 1)] == [ids[2], ids[0]]
+
+
+STEPS = st.lists(st.sampled_from(["back", "forward", *"1234"]), max_size=12)
+
+
+@settings(deadline=None, max_examples=25)
+@given(steps=STEPS)
+def test_a_browser_agrees_with_any_steps(
+    steps: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    behind: list[str] = []
+    ahead: list[str] = []
+    with open_store(str(tmp_path_factory.mktemp("steps") / "x.db")) as store:
+        for digit in "1234":
+            store.generations.add(digit * 32, 0, b"{}", "current")
+        for step in steps:
+            by = {"back": -1, "forward": 1}.get(step)
+            if by is None:
+                store.generations.name("prod", step * 32)
+                if behind[-1:] != [step]:
+                    behind, ahead = [*behind, step], []
+            elif (len(behind) > 1) if by < 0 else ahead:
+                source, target = (behind, ahead) if by < 0 else (ahead, behind)
+                target.append(source.pop())
+                assert store.generations.step("prod", by) == behind[-1] * 32
+            else:
+                with pytest.raises(StoreError):
+                    store.generations.step("prod", by)
 
 
 def test_each_host_gets_the_generation_that_a_name_or_id_names(
