@@ -23,6 +23,7 @@ from humming.serving.op import through_op
 from humming.serving.operands import NO_BACKWARD, check_bias, check_call, check_tensors
 from humming.serving.rows import run
 from humming.spec.formats import QuantFormat
+from humming.spec.layouts import row_scaled
 from humming.state import ACTIVATION_DTYPES, ACTIVATIONS, packed_on_device
 from humming.warm import autocast_dtype, has_tangent, intercepted, warm_call
 
@@ -95,12 +96,17 @@ class HummingLinear(PackedModule):
     ) -> HummingLinear:
         """A layer of canonical codes and scales, and `bias[n]` (fp32, bf16, fp16).
 
-        `dtype` is the layer's type; None takes that of the scales, or bf16 where x cannot have it.
+        `dtype` is the layer's type; None takes that of the scales, or bf16 where x cannot have it,
+        or where the one scale of a row is fp32 on CUDA, which serves fp16 as well.
         """
         if bias is not None:
             check_bias(bias, weight.shape[0])
-        own = weight.scales.dtype
-        dtype = dtype or (own if own in ACTIVATIONS else torch.bfloat16)
+        own, on_cuda = weight.scales.dtype, weight.codes.is_cuda
+        if own not in ACTIVATIONS or (
+            on_cuda and own == torch.float32 and row_scaled(weight.weight_format)
+        ):
+            own = torch.bfloat16
+        dtype = dtype or own
         if dtype not in ACTIVATIONS:
             raise LayoutError(f"dtype must be fp32, bf16 or fp16, but got {dtype}")
         layer = cls.__new__(cls)

@@ -16,6 +16,7 @@ from humming.quantize.tensor import SCALE_DTYPES
 from humming.quantize.values import round_to_grid
 from humming.spec.dtypes import dtype as named_dtype
 from humming.spec.formats import TensorFormat
+from humming.spec.layouts import row_scaled
 
 Pieces = Sequence[torch.Tensor]
 _TORCH_DTYPES = {name: dtype for dtype, name in SCALE_DTYPES.items()}
@@ -81,9 +82,13 @@ class Fitter:
         zero = scale == 0
         if self.top is not None:
             scale = scale / self.top
-        info = torch.finfo(self.scale_dtype)
+        info, size = torch.finfo(self.scale_dtype), scale.abs()
         least = info.smallest_normal if info.bits > 8 else 2.0**-9
-        held = scale.abs().clamp(least, info.max).copysign(scale).to(self.scale_dtype)
+        if self.scale_dtype == torch.float16:  # fp32 divides by its subnormals, which are whole
+            step = info.smallest_normal * info.eps  # steps: the next lower one would clip too much
+            size = torch.where(size < info.smallest_normal, (size / step).ceil() * step, size)
+            least = step
+        held = size.clamp(least, info.max).copysign(scale).to(self.scale_dtype)
         held = torch.where(zero, 1.0, held.to(scale.dtype))
         return held if self.top is None else held * self.top
 
@@ -127,10 +132,13 @@ class Fitter:
 
 
 def scale_dtype_of(weight: TensorFormat, dtype: torch.dtype) -> torch.dtype:
-    """The type of a weight's scales: the format's, else that of the weight (fp32 of fp64)."""
+    """The type of a weight's scales: the format's, else that of the weight; fp32 of fp64, and of
+    fp16 where a row has one scale, which is applied in fp32."""
     if weight.scale_dtype:
         return _TORCH_DTYPES[named_dtype(weight.scale_dtype).name]
-    return torch.float32 if dtype == torch.float64 else dtype
+    if dtype == torch.float64 or (dtype == torch.float16 and row_scaled(weight)):
+        return torch.float32
+    return dtype
 
 
 def _power_of_two(magnitude: torch.Tensor, largest: float) -> torch.Tensor:

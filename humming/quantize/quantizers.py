@@ -32,9 +32,9 @@ def quantize(w: torch.Tensor, format: str = "int4g128", method: str = "absmax") 
     method "absmax" takes the scale by which a unit's largest magnitude (with zero points: its
     range) meets the largest code; e8m0 scales as OCP MX v1.0 says. method "mse" searches for the
     scale, and zero point, of the least squared error. Scales and float zero points have w's dtype
-    (fp32 of fp64) unless the format names another, and codes are rounded against the scale as
-    stored. An all-zero unit has scale 1. Deterministic; a unit does not depend on its neighbours,
-    but for the second scale of nvfp4.
+    (fp32 of fp64, and of fp16 where a row or tensor has one scale) unless the format names another,
+    and codes are rounded against the scale as stored. An all-zero unit has scale 1. Deterministic;
+    a unit does not depend on its neighbours, but for the second scale of nvfp4.
 
     Raises FormatError for an unknown format or method, LayoutError for another shape or dtype, or
     where `w` is not finite.

@@ -61,6 +61,16 @@ def test_tiny_fp16_group_does_not_divide_by_zero():
     assert bool(torch.isfinite(q.dequantize()).all())
 
 
+@pytest.mark.parametrize(
+    "format, most",
+    [("int8", 1.01), ("fp8e4m3t", 1.01), ("int8g128", 2), ("uint4g64z", 1.2), ("fp4e2m1g32", 1.2)],
+)
+@pytest.mark.parametrize("size", [1e-4, 1e-5, 3e-6, 1e-6])
+def test_small_fp16_weights_are_met_as_their_values_in_fp32_are(format, most, size):
+    w = (weight(16, 512) * size).half()
+    assert quantize(w, format).error(w) <= most * quantize(w.float(), format).error(w)
+
+
 def test_deterministic_and_independent_of_other_rows():
     w = weight(37, 384)
     whole, part = quantize(w), quantize(w[10:11])
