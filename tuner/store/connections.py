@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
-from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from humming.errors import StoreAwayError, StoreError
@@ -38,6 +38,13 @@ LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S = 20, 300
 """How long a PostgreSQL statement waits for another session's lock, and how long it takes."""
 SILENCE_S = 20
 """How long a PostgreSQL server may leave bytes unanswered before the connection counts as lost."""
+
+_DANGLING_TRIES = 6
+"""How often a unit of work is tried whose rows refer to one that went while it ran."""
+
+
+class PrunedError(StoreError):
+    """Rows that refer to one that is gone: written by an earlier transaction, forgotten since."""
 
 
 class Connections:
@@ -101,8 +108,9 @@ class Connections:
             for inherited in (self._reader, self._writer):
                 inherited.dispose(close=False)
         give_up = time.monotonic() + PATIENCE_S[self.address.kind]
-        pause = 0.005
+        pause, tries = 0.005, 0
         while True:
+            tries += 1
             # The StoreError is raised outside `except`, so that no driver error hangs on it as
             # context.
             try:
@@ -112,13 +120,15 @@ class Connections:
                     return work(connection)
             except (SQLAlchemyError, OverflowError) as error:
                 failure = explain(error, self.address)
-                again = self._transient(error) and time.monotonic() + pause < give_up
+                again = self._transient(error, tries) and time.monotonic() + pause < give_up
             if not again:
                 raise failure
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
 
-    def _transient(self, error: Exception) -> bool:
+    def _transient(self, error: Exception, tries: int) -> bool:
+        if _dangling(error):  # who prunes took away what this transaction had found
+            return self.address.kind == "postgresql" and tries < _DANGLING_TRIES
         if not isinstance(error, OperationalError):
             return isinstance(error, DBAPIError) and error.connection_invalidated
         if self.address.kind == "sqlite":
@@ -182,8 +192,18 @@ def patiently(work: Callable[[], T], address: Address) -> T:
         time.sleep(0.02)
 
 
+def _dangling(error: Exception) -> bool:
+    """Whether a row referred to one that is not there, or one went that a row refers to."""
+    return isinstance(error, IntegrityError) and "foreign key" in str(error.orig).lower()
+
+
 def explain(error: Exception, address: Address) -> StoreError:
     """One sentence for the user, without SQL, parameters or secrets."""
+    if _dangling(error):
+        return PrunedError(
+            f"{address.shown} lost rows to humming-tune prune while others were written that refer "
+            "to them; run the command again"
+        )
     orig = getattr(error, "orig", None) or error
     lines = str(orig).strip().splitlines() or [type(orig).__name__]
     if address.kind == "sqlite":

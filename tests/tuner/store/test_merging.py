@@ -14,7 +14,7 @@ from sqlalchemy import update
 from store_samples import CONFIG, GPU, HERE, OTHER, PROBLEM, draft, identity
 
 from humming.errors import StoreError
-from tuner.store.moving.merging import copy_rows, export, merge_file
+from tuner.store.moving.merging import copy_rows, export, merge, merge_file
 from tuner.store.moving.plain import read_rows
 from tuner.store.open import open_store
 from tuner.store.schema import measurements
@@ -142,6 +142,23 @@ def test_two_trials_of_one_id_that_differ_are_refused_and_nothing_changes(
     with pytest.raises(StoreError, match="must be the same, but differ"):
         union(b, a)
     assert state(b) == before
+
+
+@pytest.mark.parametrize("between", [0, 3])
+def test_a_source_that_contradicts_itself_is_refused_and_the_genuine_one_taken(
+    fresh: Callable[..., Store], between: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("_BATCH", "_ROWS_A_TRANSACTION"):
+        monkeypatch.setattr(f"tuner.store.moving.merging.{limit}", 1)
+    a, b = fresh(*[(_trial, 0, 0, 0)] * (1 + between)), fresh((_promote, 0, 0, 0))
+    genuine = [(str(n), v) for n, v in a.connections.read(lambda c: list(read_rows(c)))]
+    name, trial = next(row for row in genuine if row[0] == "measurements")
+    before = state(b)
+    with pytest.raises(StoreError, match="must be the same, but differ"):
+        merge(b.connections, lambda: iter([*genuine, (name, {**trial, "us": 0.5})]))
+    assert state(b) == before
+    twice = [*genuine, (name, trial)]
+    assert merge(b.connections, lambda: iter(twice)).added["measurements"] == 1 + between
 
 
 def test_a_bundle_says_how_much_was_new(fresh: Callable[..., Store], tmp_path: Path) -> None:

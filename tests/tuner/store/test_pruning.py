@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
 
-from sqlalchemy import func, select
+import pytest
+from sqlalchemy import Connection, delete, func, select
 from store_samples import CONFIG, GPU, HERE, OTHER, PROBLEM, draft, identity
 
+from tuner.store import evidence
+from tuner.store.moving import merging
+from tuner.store.moving.bundle import read_bundle
 from tuner.store.moving.pruning import prune
-from tuner.store.schema import configs, devices, identities, problems
+from tuner.store.open import open_store
+from tuner.store.schema import configs, devices, identities, measurements, problems
 from tuner.store.store import Store
 
 LATER = datetime.now(timezone.utc) + timedelta(days=2)
@@ -73,3 +81,52 @@ def test_generations_that_a_name_names_or_named_lately_stay(store: Store) -> Non
         "a": ("prod",),
         "c": ("current",),
     }
+
+
+def test_a_launch_whose_config_is_pruned_meanwhile_is_written_all_the_same(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(postgres_url) as store, open_store(postgres_url) as other:
+        store.finish(None, draft(problem=PROBLEM.at(8)))
+        pruned: list[bool] = []
+        real = evidence.process.stamp
+
+        def stamp() -> dict[str, Any]:
+            """Prunes once, between the insert of the config and that of the launch."""
+            if not pruned:
+                pruned.append(True)
+                assert prune(other, LATER).rows["configs"] == 1
+            return real()
+
+        monkeypatch.setattr(evidence.process, "stamp", stamp)
+        store.begin(HERE, PROBLEM.at(8), CONFIG)
+        assert pruned and count(store) == [1, 1, 1, 1]
+
+
+def test_a_merge_whose_configs_are_pruned_meanwhile_loses_nothing(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(str(tmp_path / "other.db")) as other:
+        for m in (1, 2, 3):
+            other.finish(None, draft(problem=PROBLEM.at(m)))
+        merging.export(other.connections, tmp_path / "bundle")
+    monkeypatch.setattr(merging, "_BATCH", 1)
+    monkeypatch.setattr(merging, "_ROWS_A_TRANSACTION", 1)
+    passes: list[None] = []
+
+    def forget(connection: Connection) -> None:
+        connection.execute(delete(configs))
+
+    def rows() -> Iterator[tuple[Any, Any]]:
+        passes.append(None)
+        seen = set()
+        for name, values in read_bundle(tmp_path / "bundle"):
+            if name == "measurements" not in seen and len(passes) == 2:
+                store.connections.write(forget)
+            seen.add(name)
+            yield name, values
+
+    merged = merging.merge(store.connections, rows)
+    assert len(passes) == 3 and merged.added["measurements"] == 3
+    count = select(func.count()).select_from(measurements)
+    assert store.connections.read(lambda c: c.execute(count).scalar_one()) == 3

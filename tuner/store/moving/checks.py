@@ -22,9 +22,9 @@ from humming.spec.identity import Identity
 from humming.spec.problem import Problem
 from tuner.store import decisions, evidence, rows
 from tuner.store.entries import entries
-from tuner.store.moving.plain import TABLES, from_plain
+from tuner.store.moving.plain import TABLES, from_plain, to_plain
 from tuner.store.records import KINDS, OUTCOMES, REASONS
-from tuner.store.schema import REOPENED, UtcDateTime
+from tuner.store.schema import REOPENED, UtcDateTime, measurements
 
 MOST_AHEAD = timedelta(days=1)
 """How far a row's time may lie beyond this machine's clock: a later one would outrank all that is
@@ -34,12 +34,14 @@ _LONGEST_TEXT = 100_000
 
 @dataclass
 class Checker:
-    """Checks rows that come one by one, each after those that it refers to."""
+    """Checks rows that come one by one, each after those that it refers to, and against each other:
+    a trial's id names what was tried, not what came of it."""
 
     devices: dict[str, Device] = field(default_factory=dict)
     identities: dict[str, Identity] = field(default_factory=dict)
     problems: dict[str, Problem | None] = field(default_factory=dict)
     configs: dict[str, KernelConfig | None] = field(default_factory=dict)
+    trials: dict[bytes, bytes] = field(default_factory=dict)
 
     def check(self, name: Any, plain: Any) -> tuple[Table, dict[str, Any]]:
         """The table and the values of a sound row. Raises StoreError on any other."""
@@ -67,6 +69,10 @@ class Checker:
                 f"a row of {name} must have the id of its content, but {_shown(values['id'])} has "
                 "not"
             )
+        if table is measurements:
+            held = bytes.fromhex(content_hash(to_plain(values)))
+            if self.trials.setdefault(bytes.fromhex(expected), held) != held:
+                raise contradicting(expected)
         return table, values
 
     def _devices(self, values: dict[str, Any]) -> str:
@@ -137,6 +143,14 @@ class Checker:
         for name, there in known.items():
             id = values.get(name)
             _require(id is None or id in there, f"{name} must name a row that came before")
+
+
+def contradicting(id: str) -> StoreError:
+    """What to raise where two trials of the same id have other values."""
+    return StoreError(
+        f"two trials with the id {id} must be the same, but differ; one of both was changed, so "
+        "nothing was taken in"
+    )
 
 
 def _typed(table: Table, plain: Any) -> dict[str, Any]:

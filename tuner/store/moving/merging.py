@@ -19,9 +19,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from humming.dispatch.tables import read_exported
 from humming.errors import StoreError
-from tuner.store.connections import Connections
+from tuner.store.connections import Connections, PrunedError
 from tuner.store.moving.bundle import read_bundle, write_bundle
-from tuner.store.moving.checks import Checker
+from tuner.store.moving.checks import Checker, contradicting
 from tuner.store.moving.plain import TABLES, read_rows, to_plain
 from tuner.store.schema import measurements
 
@@ -31,6 +31,8 @@ Rows: TypeAlias = Callable[[], Iterator[tuple[Any, Any]]]
 _BATCH = 400
 """Rows of one statement: SQLite takes 32,766 values at most."""
 _ROWS_A_TRANSACTION = 4000
+_TRIES = 5
+"""How often a source is taken in anew when rows of its earlier parts are pruned meanwhile."""
 
 
 @dataclass
@@ -62,28 +64,63 @@ def merge_file(target: Connections, path: Path) -> Merged:
     return merge(target, file_rows(path))
 
 
+def check(sources: Sequence[Rows]) -> None:
+    """Raises StoreError unless all rows of all sources are sound, and no two of them contradict
+    each other."""
+    for _ in _all_batches(sources):
+        pass
+
+
 def merge(target: Connections, source: Rows) -> Merged:
-    """Adds what `source` gives; a row that is not sound, or that contradicts one of the same id,
+    """As `merge_all` of one source."""
+    return merge_all(target, [source])[0]
+
+
+def merge_all(target: Connections, sources: Sequence[Rows]) -> list[Merged]:
+    """Adds what `sources` give; a row that is not sound, or that contradicts one of the same id,
     refuses all of it. Then rows are written in parts: what an outage leaves undone, the next merge
     does. Raises StoreError."""
-    for batch in _batches(source()):
+    for batch in _all_batches(sources):
         target.read(lambda c, batch=batch: _contradiction(c, batch))  # type: ignore[misc]
+    return [_take(target, source) for source in sources]
+
+
+def _take(target: Connections, source: Rows) -> Merged:
+    """Writes a source that was checked; from its start again where rows that it wrote were pruned
+    before it wrote those that refer to them."""
     merged = Merged()
-    batches = _batches(source())
+    for left in reversed(range(_TRIES)):
+        try:
+            _write(target, source, merged)
+            break
+        except PrunedError:
+            if not left:
+                raise
+            merged.known.clear()
+    return merged
+
+
+def _write(target: Connections, source: Rows, merged: Merged) -> None:
+    batches = _batches(source(), Checker())
     while part := list(itertools.islice(batches, _ROWS_A_TRANSACTION // _BATCH)):
         added = target.write(lambda c, part=part: _insert(c, part))  # type: ignore[misc]
         for (table, values), new in zip(part, added, strict=True):
             merged.added[table.name] += new
             merged.known[table.name] += len(values) - new
-    return merged
 
 
 _Batch: TypeAlias = tuple[Table, list[dict[str, Any]]]
 
 
-def _batches(source: Iterator[tuple[Any, Any]]) -> Iterator[_Batch]:
-    """Checked rows, up to _BATCH of one table at a time."""
+def _all_batches(sources: Sequence[Rows]) -> Iterator[_Batch]:
+    """The batches of all sources, checked against each other."""
     checker = Checker()
+    for source in sources:
+        yield from _batches(source(), checker)
+
+
+def _batches(source: Iterator[tuple[Any, Any]], checker: Checker) -> Iterator[_Batch]:
+    """Checked rows, up to _BATCH of one table at a time."""
     checked = (checker.check(name, plain) for name, plain in source)
     for table, group in itertools.groupby(checked, key=lambda row: row[0]):
         while batch := [values for _, values in itertools.islice(group, _BATCH)]:
@@ -100,10 +137,7 @@ def _contradiction(connection: Connection, batch: _Batch) -> None:
     query = select(table).where(table.c.id.in_(list(theirs)))
     for row in connection.execute(query).mappings():
         if to_plain({**row}) != to_plain(theirs[row["id"]]):
-            raise StoreError(
-                f"two trials with the id {row['id']} must be the same, but differ; one of both "
-                "was changed, so nothing was taken in"
-            )
+            raise contradicting(row["id"])
 
 
 def _insert(connection: Connection, part: list[_Batch]) -> list[int]:
