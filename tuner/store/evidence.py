@@ -24,7 +24,8 @@ from tuner.store.records import Measurement, MeasurementDraft, Outcome, Ticket
 from tuner.store.schema import configs, devices, identities, in_flight, measurements, problems
 
 FOREIGN_ORPHAN_AGE = timedelta(hours=1)
-"""A launch of another host counts as lost after this long, as its process cannot be asked."""
+"""A launch of another host or container counts as lost after this long, as its process cannot be
+asked."""
 ATTEMPTS = 2
 """A launch that never came back is tried once more; lost this many times, the candidate is
 quarantined.
@@ -83,7 +84,7 @@ def begin(
 
 def orphan(row: Row[Any], time: datetime) -> bool:
     """Whether the process that began this launch is gone."""
-    if row.host != process.host():
+    if process.elsewhere(row.host, row.process_started):
         return bool(row.started_at < time - FOREIGN_ORPHAN_AGE)
     return process.gone(row.host, row.pid, row.process_started)
 

@@ -21,9 +21,9 @@ from humming.errors import StoreAwayError, StoreError
 from humming.settings import data_dir, tables_dir
 from humming.spec.identity import Identity
 from humming.spec.problem import Problem
-from tuner.store import journal, migrate
+from tuner.store import evidence, journal, migrate
 from tuner.store.address import Address, parse
-from tuner.store.connections import Connections
+from tuner.store.connections import Connections, now
 from tuner.store.moving.merging import copy_rows
 from tuner.store.open import open_store
 from tuner.store.schema import in_flight, measurements, settled, winners
@@ -109,7 +109,8 @@ class Failover(Connections):
             copy_rows(self._local, self._server)
             trials = list(connection.execute(select(measurements.c.id)).scalars())
             launches = connection.execute(select(in_flight)).all()
-            lost = [dict(row._mapping) for row in launches if journal.gone(row)]
+            clock = now(connection)
+            lost = [dict(row._mapping) for row in launches if evidence.orphan(row, clock)]
             self._server.write(lambda c: journal.settle_launches(c, trials, lost))
             journal.forget(connection, in_flight, [*trials, *(row["id"] for row in lost)])
             for table in (measurements, settled, winners):

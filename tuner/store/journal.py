@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, delete, select, true
+from sqlalchemy import ColumnElement, Connection, Table, delete, select, true
 from sqlalchemy.dialects import sqlite
 
 from humming.spec.identity import Identity
 from humming.spec.problem import Problem
-from tuner.store import process, rows
+from tuner.store import rows
 from tuner.store.connections import Connections
 from tuner.store.schema import (
     configs,
@@ -94,8 +94,3 @@ def forget(connection: Connection, table: Table, ids: Sequence[str]) -> None:
 
 def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
     return (ids[start : start + 500] for start in range(0, len(ids), 500))
-
-
-def gone(row: Row[Any]) -> bool:
-    """Whether the process that wrote a launch down lives no more."""
-    return process.gone(row.host, row.pid, row.process_started)

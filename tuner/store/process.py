@@ -1,4 +1,8 @@
-"""Which process wrote a row, and whether it still lives. Nothing about databases here."""
+"""Which process wrote a row, and whether it still lives. Nothing about databases here.
+
+Pids mean something in their own pid namespace alone: a process of another one, as in another
+container under this host's name, can be asked no more than one of another host.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import os
 import socket
 from functools import lru_cache
 from pathlib import Path
+
+_SEPARATOR = " in "
 
 
 def host() -> str:
@@ -16,12 +22,21 @@ def host() -> str:
 def stamp() -> dict[str, str | int]:
     """This process as columns of a row: host, pid, process_started."""
     pid = os.getpid()
-    return {"host": host(), "pid": pid, "process_started": started(pid) or ""}
+    since = f"{started(pid) or ''}{_SEPARATOR}{_namespace()}"
+    return {"host": host(), "pid": pid, "process_started": since}
+
+
+def elsewhere(host_name: str, process_started: str) -> bool:
+    """Whether the process that stamped a row is of another host or pid namespace, so that nothing
+    here tells whether it lives."""
+    _, _, namespace = process_started.partition(_SEPARATOR)
+    return host_name != host() or (bool(namespace) and namespace != _namespace())
 
 
 def gone(host_name: str, pid: int, process_started: str) -> bool:
-    """Whether the process that stamped a row is of this host and lives no more."""
-    return host_name == host() and started(pid) != process_started
+    """Whether the process that stamped a row could be asked from here and lives no more."""
+    since, _, _ = process_started.partition(_SEPARATOR)
+    return not elsewhere(host_name, process_started) and started(pid) != since
 
 
 def started(pid: int) -> str | None:
@@ -54,5 +69,12 @@ def _exists(pid: int) -> bool:
 def _boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _namespace() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return ""

@@ -74,6 +74,16 @@ def test_a_lease_that_ran_out_or_lost_its_holder_is_taken_over(
     assert store.renew(held, 60) is None
 
 
+def test_a_holder_in_another_container_of_this_host_keeps_it_to_the_end(store: Store) -> None:
+    held = store.lease(HERE, [PROBLEM], 60)
+    elsewhere = update(schema.leases).values(process_started="a boot:1 in pid:[1]", holder="x")
+    store._connections.write(lambda c: c.execute(elsewhere).close())
+    assert held is not None and store.lease(HERE, [PROBLEM], 60) is None
+    old = update(schema.leases).values(expires_at=datetime(2020, 1, 1, tzinfo=timezone.utc))
+    store._connections.write(lambda c: c.execute(old).close())
+    assert store.lease(HERE, [PROBLEM], 60) is not None
+
+
 def test_it_ends_by_the_clock_of_the_database(store: Store) -> None:
     held = store.lease(HERE, [PROBLEM], 60)
     assert held is not None

@@ -4,15 +4,17 @@ test_store_evidence.py.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import func, select, update
 from store_samples import CONFIG, HERE, OTHER, PROBLEM, draft, identity
 
 from humming.spec.config import config_id
@@ -107,6 +109,40 @@ def test_a_launch_of_another_host_is_lost_after_an_hour(store: Store) -> None:
     assert store.suspects(HERE) == {}
     _rewrite(store, started_at=datetime.now(timezone.utc) - timedelta(minutes=61))
     assert store.suspects(HERE) == {PAIR: 1}
+
+
+def test_a_launch_of_another_container_of_this_host_is_lost_after_an_hour(store: Store) -> None:
+    store.begin(HERE, PROBLEM, CONFIG)
+    _rewrite(store, pid=2**22 + 1, process_started="a boot:1 in pid:[1]")
+    assert store.suspects(HERE) == {}
+    assert store.begin(HERE, PROBLEM, CONFIG).attempts == 1
+    count = select(func.count()).select_from(in_flight)
+    assert store.connections.read(lambda c: c.execute(count).scalar_one()) == 2
+    _rewrite(store, started_at=datetime.now(timezone.utc) - timedelta(minutes=61))
+    assert store.suspects(HERE) == {PAIR: 1}
+
+
+def test_a_process_of_another_pid_namespace_is_not_taken_for_dead() -> None:
+    code = (
+        "import json; from tuner.store import process; print(json.dumps(process.stamp())); input()"
+    )
+    apart = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*apart, "true"], check=False).returncode:
+        pytest.skip("no namespaces can be made here")
+    child = subprocess.Popen(
+        [*apart, sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    theirs = json.loads(child.stdout.readline())
+    host, pid, since = theirs["host"], theirs["pid"], theirs["process_started"]
+    assert host == process.host() and pid < 10
+    assert process.elsewhere(host, since) and not process.gone(host, pid, since)
+    child.communicate("\n")
+    ours = str(process.stamp()["process_started"])
+    assert not process.elsewhere(host, ours) and process.gone(host, 2**22 + 1, ours)
 
 
 def test_a_process_is_known_by_its_start_and_a_zombie_is_gone() -> None:
