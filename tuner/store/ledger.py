@@ -8,6 +8,7 @@ stands, in whatever order they come.
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -35,6 +36,7 @@ RECENT = timedelta(days=30)
 """What was counted longer ago tells nothing about today's traffic."""
 _MOST_BYTES = 64 << 20
 _COUNT_END = 2**62
+_SURROGATE = re.compile("[\\ud800-\\udfff]")
 
 
 @dataclass(frozen=True)
@@ -128,14 +130,28 @@ def _read(path: Path) -> tuple[list[_Counted], bool] | None:
         if path.stat().st_size > _MOST_BYTES:
             return None
         content = json.loads(path.read_text("utf-8"))
-        if content["schema"] != SCHEMA:
+        if content["schema"] != SCHEMA or not _storable(content):
             return None
         counted = list(_counted(content))
         ours = content["host"] == socket.gethostname()
         gone = process.started(content["pid"]) is None if ours else _old(content["until"])
         return counted, gone
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, HummingError):
+    except (
+        OSError,
+        ArithmeticError,
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,
+        HummingError,
+    ):
         return None
+
+
+def _storable(content: Any) -> bool:
+    """Whether its texts are such as databases take: no NUL, no half of a surrogate pair."""
+    text = json.dumps(content, ensure_ascii=False)
+    return "\\u0000" not in text and _SURROGATE.search(text) is None
 
 
 def _old(until: str) -> bool:
@@ -147,10 +163,13 @@ def _counted(content: dict[str, Any]) -> Iterator[_Counted]:
     times = {name: datetime.fromisoformat(content[name]) for name in ("since", "until")}
     if not all(time.tzinfo for time in times.values()):
         raise ValueError("a time without a zone")
+    times = {name: time.astimezone(timezone.utc) for name, time in times.items()}
     times["until"] = min(times["until"], datetime.now(timezone.utc))
     if type(content["host"]) is not str or type(content["pid"]) is not int:
         raise ValueError("a process without a name")
     who = f"{content['host'][:200]}:{content['pid']}:{content['since'][:40]}"
+    if not isinstance(content["identities"], dict):
+        raise TypeError("identities without names")
     machines = {name: _identity(values) for name, values in content["identities"].items()}
     for call in content["calls"]:
         identity = machines[call["identity"]]

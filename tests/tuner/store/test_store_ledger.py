@@ -116,6 +116,10 @@ BAD: list[dict[str, Any]] = [
     {"since": "2026-01-01T00:00:00"},
     {"pid": "mine"},
     {"host": None},
+    {"host": "a\0b"},
+    {"host": "a\ud800b"},
+    {"identities": []},
+    {"since": "0001-01-01T00:00:00+14:00"},
 ]
 
 
