@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 from humming.errors import StoreError
@@ -21,9 +23,35 @@ NETWORK = (
     "wekafs",
     "afs",
     "ncpfs",
+    "9p",
+    "virtiofs",
     *(
         f"fuse.{name}"
-        for name in ("sshfs", "ceph", "gluster", "s3fs", "gcsfuse", "rclone", "juice")
+        for name in (
+            *(
+                "sshfs",
+                "ceph",
+                "gluster",
+                "juice",
+                "moosefs",
+                "mfs",
+                "lizardfs",
+                "beegfs",
+                "seaweed",
+            ),
+            *(
+                "s3",
+                "mount-s3",
+                "mountpoint-s3",
+                "goofys",
+                "yas3fs",
+                "gcsfuse",
+                "blobfuse",
+                "rclone",
+            ),
+            *("dav", "wdfs", "http", "curlftpfs", "smb", "nfs", "afp", "gvfs", "hdfs", "fuse_dfs"),
+            *("alluxio", "objectivefs", "ossfs", "cosfs", "obsfs", "google-drive", "onedrive"),
+        )
     ),
 )
 """File systems, by how their names begin, on which SQLite's locks and shared memory do not hold."""
@@ -31,12 +59,13 @@ NETWORK = (
 ADVICE = "name a file on a local disk with --db or HUMMING_DB, or a PostgreSQL server"
 
 _MOUNTS = Path("/proc/self/mounts")
+_ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")
 
 
 def require_local(path: Path) -> None:
     """Raises StoreError where a SQLite file at `path` would lie on a network disk."""
     system = file_system(path)
-    if system.startswith(NETWORK):
+    if system.lower().startswith(NETWORK):
         raise StoreError(
             f"{path} lies on a network disk ({system}), where SQLite loses data; {ADVICE}"
         )
@@ -47,18 +76,23 @@ def file_system(path: Path) -> str:
     real = str(nearest(path).resolve())
     best, kind = "", ""
     try:
-        lines = _MOUNTS.read_text(errors="replace").splitlines()
+        lines = _MOUNTS.read_bytes().split(b"\n")
     except OSError:
         return ""
     for line in lines:
-        fields = line.split()
+        fields = [os.fsdecode(_ESCAPE.sub(_byte, field)) for field in line.split(b" ")]
         if len(fields) < 3:
             continue
-        where = fields[1].encode().decode("unicode_escape", "replace").rstrip("/")
+        where = fields[1].rstrip("/")
         inside = real == where or real.startswith(f"{where}/")
         if inside and len(where) >= len(best):
-            best, kind = where, fields[2]
+            # Some helpers of FUSE name themselves, or what they show, as the source alone.
+            best, kind = where, f"fuse.{fields[0]}" if fields[2] == "fuse" else fields[2]
     return kind
+
+
+def _byte(escape: re.Match[bytes]) -> bytes:
+    return bytes([int(escape[1], 8)])
 
 
 def nearest(path: Path) -> Path:

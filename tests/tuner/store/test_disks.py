@@ -4,6 +4,7 @@ advice.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,18 @@ def _mount(patch: pytest.MonkeyPatch, folder: Path, *lines: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "system", ["nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "fuse.sshfs", "fuse.s3fs", "afs"]
+    "system",
+    [
+        *("nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "afs", "9p", "virtiofs"),
+        *(
+            "fuse.sshfs",
+            "fuse.s3fs",
+            "fuse.rclone",
+            "fuse.davfs",
+            "fuse.mount-s3",
+            "fuse.blobfuse2",
+        ),
+    ],
 )
 def test_a_network_disk_is_refused_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
@@ -38,6 +50,30 @@ def test_a_network_disk_is_refused_with_advice(
         with pytest.raises(StoreError, match=f"network disk \\({system}\\).*PostgreSQL server"):
             refused()
     assert list(share.iterdir()) == []
+
+
+@pytest.mark.parametrize("source", ["mountpoint-s3", "blobfuse2", "https://dav.example"])
+def test_a_helper_that_names_itself_as_the_source_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    share = tmp_path / "share"
+    share.mkdir()
+    _mount(monkeypatch, tmp_path, f"{source} {share} fuse rw 0 0")
+    with pytest.raises(StoreError, match="network disk"):
+        open_store(str(share / "x.db"))
+
+
+@pytest.mark.parametrize("name", [b"d\xc3\xa4ten", b"\xff", b"a\\b\tc", b"\xe2\x80\xa8x"])
+def test_a_mount_point_of_any_bytes_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: bytes
+) -> None:
+    share = tmp_path / os.fsdecode(name)
+    share.mkdir()
+    told = os.fsencode(share).replace(b"\\", rb"\134").replace(b"\t", rb"\011")
+    mounts = tmp_path / "mounts"
+    mounts.write_bytes(b"/dev/sda1 / ext4 rw 0 0\nserver:/x " + told + b" nfs4 rw 0 0\n")
+    monkeypatch.setattr(disks, "_MOUNTS", mounts)
+    assert disks.file_system(share / "x.db") == "nfs4"
 
 
 def test_a_link_to_a_network_disk_counts_as_one(
