@@ -16,6 +16,7 @@ from humming.spec.problem import Problem
 from tests.tuner.test_cli import call, expect_one_sentence  # noqa: F401  (fixtures)
 from tuner.commands.moving import moment
 from tuner.store import schema
+from tuner.store.moving.plain import read_rows
 from tuner.store.open import open_store
 from tuner.store.records import MeasurementDraft
 from tuner.store.tables import publish
@@ -122,6 +123,32 @@ def test_merge_takes_databases_and_files_in_any_order(call, tmp_path):  # noqa: 
     assert Path(one["table"]).name == Path(two["table"]).name
     (entry,) = read_table(one["table"]).entries
     assert [(i.m, i.us) for i in entry.intervals] == [(1, 4.0), (16, 5.0)]  # promoted last
+
+
+def test_merge_takes_all_sources_or_none(call, tmp_path):  # noqa: F811
+    fill(tmp_path / "good.db")
+    answer(call, "export", "--out", tmp_path / "good.gz", "--db", tmp_path / "good.db")
+    (tmp_path / "bad.gz").write_bytes((tmp_path / "good.gz").read_bytes()[:-40])
+    into = tmp_path / "tuning.db"
+    for kind in ("gz", "db"):
+        for bad in ("bad.gz", "absent.gz", "absent.db"):
+            expect_one_sentence(
+                call("merge", tmp_path / f"good.{kind}", tmp_path / bad), str(tmp_path / bad)
+            )
+    with open_store(str(tmp_path / "good.db")) as store:
+        store.connections.write(lambda c: c.execute(update(schema.measurements).values(us=1.0)))
+    expect_one_sentence(call("merge", tmp_path / "good.gz", tmp_path / "good.db"), "differ")
+    expect_one_sentence(call("import", tmp_path / "bad.gz"), "bad.gz")
+    assert not into.exists()
+    fill(into, m=16)
+    before, table = state(into), load_table()
+    expect_one_sentence(call("merge", tmp_path / "good.gz", tmp_path / "bad.gz"), "bad.gz")
+    assert state(into) == before and load_table() == table
+
+
+def state(path):
+    with open_store(str(path)) as store:
+        return store.connections.read(lambda c: list(read_rows(c)))
 
 
 def test_diff_of_databases_drivers_and_dates(call, tmp_path):  # noqa: F811

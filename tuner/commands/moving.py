@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from tuner import t4
 from tuner.budget import parse_duration
 from tuner.commands.options import AsJson, Database
 from tuner.commands.output import print_json, say
+from tuner.store.migrate import revision
 from tuner.store.moving import exporting, merging, pruning
 from tuner.store.open import open_store
 from tuner.store.store import Store
@@ -68,8 +70,7 @@ def import_(
     if file is None:
         raise UsageError("import takes a file that export wrote, but got none; name it")
     rows = merging.file_rows(file)
-    with open_store(database_url(db)) as store:
-        _report(store, [(str(file), merging.merge(store.connections, rows))], db, as_json)
+    _take([(str(file), rows)], db, as_json)
 
 
 def merge(
@@ -81,13 +82,12 @@ def merge(
     as_json: AsJson = False,
 ) -> None:
     """Add the evidence of databases and files to the database of --db; in any order, any number of
-    times, the result is the same.
+    times, the result is the same. One that is damaged or contradicts another changes nothing.
     """
     if not sources:
         raise UsageError("merge takes databases or files, but got none; name them")
-    with open_store(database_url(db)) as store:
-        merged = [(source, _merged(store, source)) for source in sources]
-        _report(store, merged, db, as_json)
+    with ExitStack() as stack:
+        _take([(source, _rows(source, stack)) for source in sources], db, as_json)
 
 
 def prune(
@@ -128,13 +128,25 @@ def moment(text: str) -> datetime:
         ) from None
 
 
-def _merged(store: Store, source: str) -> merging.Merged:
-    """The evidence of one source, a database by its URL or its file's first bytes."""
+def _rows(source: str, stack: ExitStack) -> merging.Rows:
+    """The rows of one source, a database by its URL or its file's first bytes, else a file."""
     path = Path(source).expanduser()
     if "://" not in source and not _is_sqlite(path):
-        return merging.merge_file(store.connections, path)
+        return merging.file_rows(path)
     with open_store(source, write=False) as other:
-        return merging.copy_rows(other.connections, store.connections)
+        return stack.enter_context(merging.snapshot(other.connections))
+
+
+def _take(sources: list[tuple[str, merging.Rows]], db: str | None, as_json: bool) -> None:
+    """Takes all sources in, or none, and serves by them. A database that is not there yet is made
+    only once they were found sound."""
+    names, rows = [name for name, _ in sources], [rows for _, rows in sources]
+    url = database_url(db)
+    if revision(url) is None:
+        merging.check(rows)
+    with open_store(url) as store:
+        merged = merging.merge_all(store.connections, rows)
+        _report(store, list(zip(names, merged, strict=True)), db, as_json)
 
 
 def _is_sqlite(path: Path) -> bool:

@@ -10,6 +10,7 @@ import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -51,12 +52,19 @@ def export(source: Connections, path: Path) -> int:
 
 
 def copy_rows(source: Connections, target: Connections) -> Merged:
-    """Adds all evidence of one open database to another, by way of a bundle: a snapshot that is
-    checked like any other."""
+    """Adds all evidence of one open database to another."""
+    with snapshot(source) as rows:
+        return merge(target, rows)
+
+
+@contextmanager
+def snapshot(source: Connections) -> Iterator[Rows]:
+    """All evidence of an open database as it is now, by way of a bundle that is deleted afterwards:
+    it is checked like any other."""
     with tempfile.TemporaryDirectory(prefix="humming-merge-") as folder:
         path = Path(folder) / "bundle"
         export(source, path)
-        return merge(target, lambda: read_bundle(path))
+        yield lambda: read_bundle(path)
 
 
 def merge_file(target: Connections, path: Path) -> Merged:
