@@ -29,6 +29,10 @@ def register(methods: Iterable[str] | None = None) -> tuple[str, ...]:
 
     Returns the methods. Raises UsageError without transformers, or for a method without a reader.
     """
+    if isinstance(methods, str):
+        raise UsageError(
+            f"methods takes a list of names, but got the string '{methods}'; use ['{methods}']"
+        )
     known = sorted({method for reader in readers() for method in reader.methods})
     wanted = tuple(known if methods is None else methods)
     unknown = [method for method in wanted if method not in known]
@@ -154,6 +158,7 @@ def _classes() -> tuple[type, type]:
 
         def _process_model_after_weight_loading(self, model: nn.Module, **_: Any) -> nn.Module:
             fill_layers(self._places, self._checkpoint, self._dtype, model.device)  # type: ignore[arg-type]
+            del self._places, self._checkpoint  # open files, which no copy of the model can have
             return model
 
         def is_serializable(self, *_: Any, **__: Any) -> bool:
@@ -167,4 +172,13 @@ def _classes() -> tuple[type, type]:
         def is_compileable(self) -> bool:
             return True
 
+    for made in (HummingConfig, HummingQuantizer):  # by these names pickle finds them
+        made.__qualname__ = made.__name__
     return HummingConfig, HummingQuantizer
+
+
+def __getattr__(name: str) -> Any:
+    """The classes that are made with transformers at hand, for pickle."""
+    if name in ("HummingConfig", "HummingQuantizer"):
+        return _classes()[name == "HummingQuantizer"]
+    raise AttributeError(f"module 'humming.huggingface' has no attribute '{name}'")

@@ -1,7 +1,9 @@
 """Quantized checkpoints that transformers loads: GPTQ, AWQ, FP8, compressed-tensors and gpt-oss'
 MXFP4 serve through our layers, by from_pretrained and by attach, and say what their weights say."""
 
+import copy
 import json
+import pickle
 
 import pytest
 import torch
@@ -203,11 +205,21 @@ def test_gpt_oss_experts_are_served_as_stored(tmp_path):
     assert torch.equal(said(humming.attach(plain, folder)), expected)
 
 
+def test_a_loaded_model_is_copied_and_pickled(tmp_path):
+    folder = folder_of("gptq", tmp_path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    expected = said(model)
+    assert torch.equal(said(copy.deepcopy(model)), expected)
+    assert torch.equal(said(pickle.loads(pickle.dumps(model))), expected)
+
+
 def test_what_does_not_fit_gets_a_sentence(tmp_path):
     import humming.huggingface as huggingface
 
     with pytest.raises(UsageError, match="methods must be some of"):
         huggingface.register(["gptx"])
+    with pytest.raises(UsageError, match=r"got the string 'gptq'; use \['gptq'\]"):
+        huggingface.register("gptq")
     folder = folder_of("awq", tmp_path)
     other = transformers.LlamaConfig(**{**SIZES, "num_hidden_layers": 1})
     model = transformers.AutoModelForCausalLM.from_config(other)
