@@ -8,6 +8,7 @@ tables, no queries here.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable
@@ -210,8 +211,13 @@ def explain(error: Exception, address: Address) -> StoreError:
         return StoreError(_explain_sqlite(lines[0], address))
     name = type(orig).__name__
     said = address.scrub(lines[0])
-    if name in ("InsufficientPrivilege", "ReadOnlySqlTransaction"):
-        return StoreError(f"{address.shown} may not be changed by this role ({said}); grant it")
+    if name == "InsufficientPrivilege":
+        return StoreError(_ungranted(getattr(error, "statement", None) or "", said, address))
+    if name == "ReadOnlySqlTransaction":
+        return StoreError(
+            f"{address.shown} may not be changed, as it or this role's sessions are read-only "
+            f"({said}); name the primary server, or a role that writes"
+        )
     if name in ("LockNotAvailable", "QueryCanceled"):
         return StoreError(
             f"{address.shown} is kept busy by another session ({said}); end that session, or try "
@@ -223,6 +229,26 @@ def explain(error: Exception, address: Address) -> StoreError:
             f"cannot reach {address.shown} ({said}); check host, user, password and database"
         )
     return StoreError(f"{address.shown} refused a statement ({said})")
+
+
+def _ungranted(statement: str, said: str, address: Address) -> str:
+    """What the role was kept from, and what gives it that right."""
+    asked = address.url.query.get("user") if address.url else None
+    role = str(asked or (address.url.username if address.url else None) or "ROLE")
+    role = role if re.fullmatch("[a-z_][a-z0-9_]*|ROLE", role) else f'"{role}"'
+    verb, _, rest = statement.partition(" ")
+    if verb == "SELECT" and "FOR UPDATE" not in rest:
+        may, rights = "may not be read by this role", "SELECT"
+    elif verb in ("SELECT", "INSERT", "UPDATE", "DELETE"):
+        may = "may not be changed by this role, and evidence was to be written"
+        rights = "SELECT, INSERT, UPDATE, DELETE"
+    else:
+        return (
+            f"{address.shown} may not be changed by this role, and its tables were to be brought "
+            f"to this version ({said}); run humming-tune db upgrade as the role that owns them"
+        )
+    grant = f"GRANT {rights} ON ALL TABLES IN SCHEMA public TO {role}"
+    return f"{address.shown} {may}; name a role that may, or run as the tables' owner: {grant}"
 
 
 def _refused(said: str) -> bool:

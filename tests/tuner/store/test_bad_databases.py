@@ -196,9 +196,20 @@ def test_a_role_that_may_only_read(postgres_url: str) -> None:
         server.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
     theirs = postgres_url.replace("postgres:@", f"reader:{QUOTED}@")
     try:
-        assert "may not be changed by this role" in _sentence(theirs)
+        said = _sentence(theirs)
+        assert "may not be changed by this role, and evidence was to be written" in said
+        grant = said.partition("owner: ")[2]
+        assert grant.startswith("GRANT ") and grant.endswith(" TO reader")
         with open_store(theirs, write=False) as store:
             assert len(store.settled(HERE)) == 1
+        with psycopg.connect(postgres_url) as server:
+            server.execute(grant)
+        open_store(theirs).close()
+        with psycopg.connect(postgres_url) as server:
+            server.execute("REVOKE ALL ON settled FROM reader")
+        unread = pytest.raises(StoreError, match=r"may not be read.* GRANT SELECT ON ALL TABLES")
+        with open_store(theirs, write=False) as store, unread:
+            store.settled(HERE)
     finally:
         with psycopg.connect(postgres_url) as server:
             server.execute("DROP OWNED BY reader")
