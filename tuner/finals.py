@@ -47,10 +47,16 @@ def hold_finals(scope: Scope, known: Known, budget: Budget) -> bool:
         winner = line[verdict.winner][0]
         span = proven_span(scope, known.configs[winner], budget)
     except WorkerLostError as lost:
-        _note(scope, f"the finals were lost: {lost}")
+        _note(scope, f"the finals were lost: {_why(scope, lost)}")
         return False
     _promote(scope, known, line, raced, verdict, torch_us, span)
     return True
+
+
+def _why(scope: Scope, lost: WorkerLostError) -> str:
+    """Time that ran out is the budget's doing, not the worker's."""
+    ended = lost.outcome == "timeout" and not lost.hung and scope.deadline.over
+    return "the budget ended before they were decided" if ended else str(lost)
 
 
 def _race(scope: Scope, known: Known, line: Line, budget: Budget) -> tuple[Line, Raced]:

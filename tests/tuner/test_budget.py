@@ -1,13 +1,16 @@
 """Durations parse, deadlines pass, shares add up."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from humming.errors import UsageError
+from tuner import finals
 from tuner.budget import Budget, parse_duration, process_age_s
+from tuner.isolation import WorkerLostError
 
 
 @pytest.mark.parametrize(
@@ -50,3 +53,12 @@ def test_the_process_has_an_age():
     first = process_age_s()
     time.sleep(0.03)
     assert 0.0 < first <= process_age_s()
+
+
+def test_finals_that_time_ended_say_so():
+    lost = WorkerLostError("timeout", "no answer within 0 s")
+    over, going = (SimpleNamespace(deadline=Budget(seconds)) for seconds in (1e-9, None))
+    assert finals._why(over, lost) == "the budget ended before they were decided"
+    assert finals._why(going, lost) == str(lost)
+    crashed = WorkerLostError("crashed", "the worker died by SIGSEGV")
+    assert finals._why(over, crashed) == str(crashed)
