@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -149,9 +150,11 @@ def main() -> None:
     """Entry point of the command `humming-tune`: an error raised on purpose becomes one sentence on
     standard error and its exit code."""
     try:
-        if sys.argv[1:2] != ["doctor"]:  # which says so itself, among the rest
-            require_alone()
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _say_warning
+            if sys.argv[1:2] != ["doctor"]:  # which says so itself, among the rest
+                require_alone()
+            app()
     except HummingError as error:
         sys.stderr.write(f"humming-tune: {error}\n")
         raise SystemExit(error.exit_code) from None
@@ -159,6 +162,11 @@ def main() -> None:
         sys.stderr.write(f"humming-tune: the output cannot be written: {error.strerror}\n")
         _discard_output()
         raise SystemExit(1) from None
+
+
+def _say_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning is a line to the user, without the place in our code that Python would add."""
+    sys.stderr.write(f"humming-tune: {message}\n")
 
 
 def _discard_output() -> None:

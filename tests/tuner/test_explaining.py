@@ -13,6 +13,7 @@ from humming.dispatch.dispatcher import lookup, resolve
 from humming.dispatch.heuristics import heuristic
 from humming.dispatch.intervals import Interval, TableEntry, TunedTable
 from humming.dispatch.sources import load_table
+from humming.dispatch.tables import write_generation
 from humming.jit.identity import here, serving_device
 from humming.settings import tables_dir
 from humming.spec.device import Device
@@ -212,3 +213,15 @@ def test_explain_without_a_model_or_with_a_bad_table_is_one_sentence(call, model
     monkeypatch.setenv("HUMMING_TABLE", "@absent")
     words = ("--model", model(), "--format", "int4g128")
     expect_one_sentence(call("explain", *words), "a named table must exist", "@absent")
+
+
+def test_a_server_that_is_away_is_a_line_of_ours(call, model, monkeypatch, tmp_path):  # noqa: F811
+    url = "postgresql://someone:secret@127.0.0.1:1/fleet"
+    monkeypatch.setenv("HUMMING_DATA", str(tmp_path))
+    monkeypatch.setenv("HUMMING_DB", url)
+    write_generation([], tables_dir(url))
+    given = ("--model", model(), "--format", "int4g128", "--device", "cpu", "--m", "1", "--json")
+    code, out, err = call("explain", *given)
+    assert code == 0 and json.loads(out)["table"] is not None
+    assert err.startswith("humming-tune: cannot reach ") and err.count("\n") == 1
+    assert err.endswith("its last table serves\n") and "RuntimeWarning" not in err
