@@ -6,6 +6,7 @@ the new one, never a piece of either.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -75,8 +76,19 @@ def point(folder: Path, name: str, id: str) -> None:
         replace_file(pointer, f"{id}\n".encode())
 
 
+def check_replaceable(path: Path) -> None:
+    """Raises OSError where `path` names a folder, a device, a pipe or nothing, which a rename must
+    not replace."""
+    if not path.name or path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+
+
 def replace_file(path: Path, content: bytes) -> None:
-    """Makes `path` hold `content` by one rename; the data is on disk before the name is."""
+    """Makes `path` hold `content` by one rename; the data is on disk before the name is. Raises
+    OSError."""
+    check_replaceable(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("xb") as file:

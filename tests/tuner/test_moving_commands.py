@@ -1,6 +1,7 @@
 """The commands export, import, merge, diff, prune and table, as the user types them."""
 
 import json
+import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -106,6 +107,11 @@ def test_an_export_that_cannot_be_written_or_holds_nothing(call, tmp_path):  # n
     for kind in ((), ("--table",), ("--t4",)):
         place = tmp_path / "tuning.db" / "x"
         expect_one_sentence(call("export", *kind, "--out", place), "--out", str(place))
+    os.mkfifo(tmp_path / "pipe")
+    for kind in ((), ("--table",)):
+        for place in (".", "/", "", tmp_path, tmp_path / "pipe"):
+            expect_one_sentence(call("export", *kind, "--out", place), "--out", "but got")
+    assert (tmp_path / "pipe").is_fifo()
     assert call("db", "upgrade", "--db", tmp_path / "empty.db")[0] == 0
     words = ("--out", tmp_path / "t.json", "--db", tmp_path / "empty.db")
     expect_one_sentence(call("export", "--table", *words), "holds nothing")

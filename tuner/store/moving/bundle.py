@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NoReturn
 
+from humming.dispatch.pointers import check_replaceable
 from humming.errors import StoreError
 from humming.spec.canonical import canonical_json
 from humming.version import __version__
@@ -34,8 +35,9 @@ _LEVEL = 6
 def write_bundle(path: Path, rows: Iterable[tuple[str, Plain]], shown: str) -> int:
     """Writes `rows` of the database named `shown` by one rename; how many they are. The same rows
     give the same bytes but for the first line. Raises StoreError where `path` cannot be written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     try:
+        check_replaceable(path)
         with temporary.open("xb") as raw:
             with gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as file:
                 count = _write(file, rows, shown)
