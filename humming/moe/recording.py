@@ -4,6 +4,7 @@ device. What is made of the counts is spec/routing.py."""
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from humming.errors import LayoutError
+from humming.errors import LayoutError, UsageError
 from humming.moe.experts import HummingExperts
 from humming.spec.routing import routing_of
 
@@ -64,7 +65,9 @@ def record_routing(model: nn.Module, path: str | Path | None = None) -> Iterator
     """Counts, inside the block, how tokens fall on the experts of `model`, a layer each; written to
     `path` at its end.
 
-    Raises LayoutError where the model has no HummingExperts.
+    A graph that torch.compile made before the block counts nothing, so that one warning says when
+    nothing was counted. Raises LayoutError where the model has no HummingExperts, UsageError where
+    `path` cannot be written.
     """
     layers = {
         name or "experts": module
@@ -75,6 +78,8 @@ def record_routing(model: nn.Module, path: str | Path | None = None) -> Iterator
         raise LayoutError(
             "record_routing needs a model with HummingExperts; call humming.convert first"
         )
+    if path is not None:
+        _check_file(Path(path))
     record = RoutingRecord(layers)
     handles = [_watch(layer, name, record) for name, layer in layers.items()]
     try:
@@ -84,6 +89,22 @@ def record_routing(model: nn.Module, path: str | Path | None = None) -> Iterator
             handle.remove()
         if path is not None:
             record.save(path)
+    if not any(map(sum, record.counts.values())):
+        warnings.warn(
+            "record_routing counted no token: run the model inside the block, and where it was "
+            "compiled before, call torch.compiler.reset() and compile it inside the block",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _check_file(path: Path) -> None:
+    if not path.parent.is_dir() or path.is_dir():
+        wrong = "is a folder itself" if path.is_dir() else "is in none"
+        raise UsageError(
+            f"path must be a file in a folder that exists, but '{path}' {wrong}; make the folder "
+            "or name another file"
+        )
 
 
 def _watch(layer: HummingExperts, name: str, record: RoutingRecord) -> Any:
