@@ -81,7 +81,12 @@ class HummingExperts(nn.Module):
         top_k_index: torch.Tensor,
         top_k_weights: torch.Tensor,
     ) -> torch.Tensor:
-        """[m, h] of hidden_states [m, h], ids [m, top_k] and weights [m, top_k]."""
+        """[m, h] of hidden_states [m, h], ids [m, top_k] and weights [m, top_k]. Raises
+        LayoutError where they do not fit or need a gradient."""
+        check_hidden(hidden_states, self.up.spec.k)
+        if hidden_states.ndim != 2:
+            raise LayoutError(f"hidden_states must be [m, h], but got {list(hidden_states.shape)}")
+        _check_choice(hidden_states.shape[0], top_k_index, top_k_weights)
         if not torch.compiler.is_compiling():
             refuse_gradients(hidden_states, top_k_weights)
         weights: torch.Tensor | None = top_k_weights.to(torch.float32)
@@ -115,3 +120,25 @@ class HummingExperts(nn.Module):
     def extra_repr(self) -> str:
         """What is not in the projections."""
         return f"activation={self.activation.name}, first_expert={self.first_expert}"
+
+
+def check_hidden(x: torch.Tensor, h: int) -> None:
+    """Raises LayoutError where `x` is not [.., h]."""
+    if not isinstance(x, torch.Tensor):
+        raise LayoutError(f"hidden_states must be a tensor [.., {h}], but got {type(x).__name__}")
+    if x.ndim < 1 or x.shape[-1] != h:
+        raise LayoutError(f"hidden_states must be [.., {h}], but got {list(x.shape)}")
+
+
+def _check_choice(m: int, ids: torch.Tensor, weights: torch.Tensor) -> None:
+    """Raises LayoutError where ids and weights are not both [m, top_k]."""
+    for name, choice in (("ids", ids), ("weights", weights)):
+        if not isinstance(choice, torch.Tensor):
+            raise LayoutError(
+                f"{name} must be a tensor [m, top_k], but got {type(choice).__name__}"
+            )
+    if ids.ndim != 2 or ids.shape[0] != m or ids.shape != weights.shape:
+        raise LayoutError(
+            f"ids and weights must both be [{m}, top_k] for {m} rows of x, but got "
+            f"{list(ids.shape)} and {list(weights.shape)}"
+        )

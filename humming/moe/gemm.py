@@ -46,13 +46,17 @@ def moe_gemm(
     `top_k` and `routing` are what tuned tables are looked up by, where ids do not say top_k. Raises
     LayoutError on a shape, type or device that does not fit.
     """
+    if not isinstance(x, torch.Tensor):
+        raise LayoutError(f"x must be a tensor of floats, but got {type(x).__name__}")
+    if top_k is not None and (type(top_k) is not int or top_k < 1):
+        raise LayoutError(f"`top_k >= 1` must hold as a whole number, but got {top_k!r}")
     packed = _packed(x, weight)
     rows, flat, shape = _rows(x, packed, ids, offsets, counts, first_expert)
     path = locate(table) if table is not None else None
     if path is not None:
         load_table(path)
     told = int(ids.shape[1]) if ids is not None else top_k or 1
-    spec = spec_of(packed, max(told, 1), routing, None if path is None else str(path))
+    spec = spec_of(packed, told, routing, None if path is None else str(path))
     if top_k and ids is None:
         rows = _per_token(rows, top_k)
     return through_op(flat, packed, bias, rows, spec.text).view(*shape, packed.n)
@@ -79,14 +83,24 @@ def spec_of(
 def _packed(x: torch.Tensor, weight: PackedExperts | Sequence[QuantizedTensor]) -> PackedExperts:
     if isinstance(weight, PackedExperts):
         return weight
-    if not weight or not all(isinstance(one, QuantizedTensor) for one in weight):
+    fits = isinstance(weight, Sequence) and all(isinstance(q, QuantizedTensor) for q in weight)
+    if not fits or not weight:
         raise LayoutError(
             "moe_gemm takes PackedExperts or one QuantizedTensor an expert, but got "
-            f"{type(weight).__name__}; quantize each expert with humming.quantize"
+            f"{_kind_of(weight)}; quantize each expert with humming.quantize"
         )
     dtype = x.dtype if x.dtype in ACTIVATIONS else torch.bfloat16
     layout = layout_on(weight[0].codes.device, weight[0].format, "moe")
     return pack_experts(weight, layout, dtype)
+
+
+def _kind_of(weight: object) -> str:
+    if isinstance(weight, torch.Tensor):
+        return f"a tensor {list(weight.shape)} of {str(weight.dtype).removeprefix('torch.')}"
+    if isinstance(weight, Sequence) and len(weight):
+        odd = next(one for one in weight if not isinstance(one, QuantizedTensor))
+        return f"{type(weight).__name__} with {type(odd).__name__}"
+    return f"{'an empty ' * isinstance(weight, Sequence)}{type(weight).__name__}"
 
 
 def _rows(

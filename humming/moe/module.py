@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from humming.errors import LayoutError
 from humming.linear import HummingLinear
-from humming.moe.experts import HummingExperts
-from humming.moe.router import RouterRule, route
+from humming.moe.experts import HummingExperts, check_hidden
+from humming.moe.router import RouterRule, check_correction, route
 
 
 class HummingMoE(nn.Module):
@@ -40,9 +40,21 @@ class HummingMoE(nn.Module):
         shared_gate: torch.Tensor | None = None,
     ) -> None:
         super().__init__()
-        if router.ndim != 2 or router.shape[1] != experts.up.spec.k:
+        _check_router(router, experts)
+        count = len(router)
+        rule.check(count)
+        check_correction(correction, count)
+        if router_bias is not None and tuple(router_bias.shape) != (count,):
+            raise LayoutError(f"router_bias must be [{count}], but got {list(router_bias.shape)}")
+        gate = (1, router.shape[1])
+        if shared_gate is not None and tuple(shared_gate.shape) != gate:
             raise LayoutError(
-                f"router must be [experts, {experts.up.spec.k}], but got {list(router.shape)}"
+                f"shared_gate must be {list(gate)}, but got {list(shared_gate.shape)}"
+            )
+        if rule.scales_input != experts.scales_input:
+            raise LayoutError(
+                "rule and experts must agree about scales_input, but got "
+                f"{rule.scales_input} and {experts.scales_input}"
             )
         self.register_buffer("router", router.detach())
         self.register_buffer("router_bias", None if router_bias is None else router_bias.detach())
@@ -59,7 +71,9 @@ class HummingMoE(nn.Module):
         return read_block(path, block, **options)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """[.., h] of hidden_states [.., h]."""
+        """[.., h] of hidden_states [.., h]. Raises LayoutError where they do not fit or need a
+        gradient."""
+        check_hidden(hidden_states, self.experts.up.spec.k)
         x = hidden_states.reshape(-1, hidden_states.shape[-1])
         ids, weights = self.choose(x)
         out: torch.Tensor = self.experts(x, ids, weights)
@@ -92,6 +106,18 @@ class HummingMoE(nn.Module):
         """How tokens are routed."""
         rule = self.rule
         return f"top_k={rule.top_k}, scoring={rule.scoring}, groups={rule.groups}"
+
+
+def _check_router(router: torch.Tensor, experts: HummingExperts) -> None:
+    """A rank that holds experts first .. of all has one of several equal shares of them."""
+    own, first, k = experts.up.spec.experts, experts.first_expert, experts.up.spec.k
+    if router.ndim != 2 or router.shape[1] != k:
+        raise LayoutError(f"router must be [experts, {k}], but got {list(router.shape)}")
+    if len(router) % own or first + own > len(router):
+        raise LayoutError(
+            f"router must have a row for each expert, those of other ranks as well, but got "
+            f"{len(router)} rows for {own} experts from number {first} on"
+        )
 
 
 class SharedExpert(nn.Module):

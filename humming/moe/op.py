@@ -70,6 +70,13 @@ def check_operands(
     """Raises LayoutError where shapes, types or devices do not fit."""
     if x.dtype not in ACTIVATIONS:
         raise LayoutError(f"x must be fp32, bf16 or fp16, but got {x.dtype}; convert it")
+    numbers = {"contiguous": ("offsets", weight.experts + 1), "masked": ("counts", weight.experts)}
+    name, size = numbers.get(rows.grouping, ("", 0))
+    if name and len(rows.groups) != size:
+        raise LayoutError(
+            f"{name} must be {size} numbers for {weight.experts} experts, but got "
+            f"{len(rows.groups)}"
+        )
     if x.ndim != 2 or x.shape[1] != weight.k or x.shape[0] * rows.shared != rows.count:
         raise LayoutError(
             f"x must be [{rows.count // rows.shared}, {weight.k}], but got {list(x.shape)}"
@@ -77,12 +84,6 @@ def check_operands(
     wanted = (weight.experts, weight.n)
     if bias is not None and (tuple(bias.shape) != wanted or bias.dtype not in ACTIVATIONS):
         raise LayoutError(f"bias must be floats {list(wanted)}, but got {list(bias.shape)}")
-    sizes = {"contiguous": weight.experts + 1, "masked": weight.experts}
-    if rows.grouping != "indexed" and len(rows.groups) != sizes[rows.grouping]:
-        raise LayoutError(
-            f"{rows.grouping} rows of {weight.experts} experts need {sizes[rows.grouping]} "
-            f"numbers, but got {len(rows.groups)}"
-        )
     _check_weight(x, weight, bias, rows)
 
 

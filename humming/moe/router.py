@@ -11,6 +11,7 @@ from humming.errors import LayoutError
 from humming.moe.activations import runs_in_one_launch
 
 SCORINGS = ("softmax", "sigmoid", "chosen_softmax", "chosen_sigmoid")
+GROUP_SCORES = ("top2", "max")
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,25 @@ class RouterRule:
                 "`top_k >= 1` and `1 <= top_groups <= groups` must hold, but got "
                 f"top_k={self.top_k}, top_groups={self.top_groups}, groups={self.groups}"
             )
+        if self.group_score not in GROUP_SCORES:
+            raise LayoutError(
+                f"group_score must be one of {', '.join(GROUP_SCORES)}, but got "
+                f"'{self.group_score}'"
+            )
+
+    def check(self, experts: int) -> None:
+        """Raises LayoutError where so many experts cannot be chosen from by this rule."""
+        if experts % self.groups:
+            raise LayoutError(
+                "`experts % groups == 0` must hold, but got "
+                f"experts={experts}, groups={self.groups}"
+            )
+        most = experts // self.groups * self.top_groups
+        if self.top_k > most:
+            raise LayoutError(
+                f"`top_k <= {most}` must hold as {self.top_groups} of {self.groups} groups of "
+                f"{experts} experts may be chosen from, but got top_k={self.top_k}"
+            )
 
 
 def route(
@@ -54,8 +74,13 @@ def route(
     """`logits` [m, experts] -> ids int32 [m, top_k], weights fp32 [m, top_k].
 
     `correction` fp32 [experts] is added to scores for choosing, and not to the weights. Of equal
-    scores the expert with the lower number is chosen, on every device.
+    scores the expert with the lower number is chosen, on every device. Raises LayoutError where
+    they do not fit the rule.
     """
+    if logits.ndim != 2:
+        raise LayoutError(f"logits must be [m, experts], but got {list(logits.shape)}")
+    rule.check(logits.shape[1])
+    check_correction(correction, logits.shape[1])
     if _in_one_launch(logits, rule):
         from humming.jit.cuda import experts_around  # CUDA alone
 
@@ -72,6 +97,12 @@ def route(
             rule.group_score == "max",
         )
     return route_by_torch(logits, rule, correction)
+
+
+def check_correction(correction: torch.Tensor | None, experts: int) -> None:
+    """Raises LayoutError where `correction` is not a number an expert."""
+    if correction is not None and tuple(correction.shape) != (experts,):
+        raise LayoutError(f"correction must be [{experts}], but got {list(correction.shape)}")
 
 
 def route_by_torch(

@@ -43,33 +43,37 @@ class Rows:
     def indexed(ids: torch.Tensor, first_expert: int = 0, shared: bool = True) -> Rows:
         """Of `ids` [m, top_k], the experts of each token. `shared`: x has a row a token; else one
         for each of its experts."""
-        if ids.ndim != 2 or ids.dtype not in _WHOLE:
-            raise LayoutError(f"ids must be int32 or int64 [m, top_k], but got {_of(ids)}")
+        if not _is_whole(ids, 2) or ids.shape[1] < 1:
+            raise LayoutError(
+                f"ids must be int32 or int64 [m, top_k >= 1] in a tensor, but got {_of(ids)}"
+            )
+        if not 0 <= first_expert <= _MOST:
+            raise LayoutError(f"`0 <= first_expert <= {_MOST}` must hold, but got {first_expert}")
         m, top_k = ids.shape
         _check_count(m * top_k)
-        groups = ids.to(torch.int32).contiguous()
-        return Rows(
-            "indexed", groups, m * top_k, m, top_k if shared and top_k else 1, int(first_expert)
-        )
+        shares = top_k if shared else 1
+        return Rows("indexed", _narrow(ids), m * top_k, m, shares, int(first_expert))
 
     @staticmethod
     def contiguous(offsets: torch.Tensor, count: int) -> Rows:
         """Of `offsets` [experts + 1], where each expert's rows begin and the last one's end."""
-        if offsets.ndim != 1 or offsets.dtype not in _WHOLE or len(offsets) < 2:
+        if not _is_whole(offsets, 1) or len(offsets) < 2:
             raise LayoutError(
-                f"offsets must be int32 or int64 [experts + 1], but got {_of(offsets)}"
+                f"offsets must be int32 or int64 [experts + 1] in a tensor, but got {_of(offsets)}"
             )
         _check_count(count)
-        return Rows("contiguous", offsets.to(torch.int32).contiguous(), count, count)
+        return Rows("contiguous", _narrow(offsets), count, count)
 
     @staticmethod
     def masked(counts: torch.Tensor, capacity: int) -> Rows:
         """Of `counts` [experts], how many of each expert's `capacity` rows count."""
-        if counts.ndim != 1 or counts.dtype not in _WHOLE or not len(counts):
-            raise LayoutError(f"counts must be int32 or int64 [experts], but got {_of(counts)}")
+        if not _is_whole(counts, 1) or not len(counts):
+            raise LayoutError(
+                f"counts must be int32 or int64 [experts] in a tensor, but got {_of(counts)}"
+            )
         count = len(counts) * capacity
         _check_count(count)
-        return Rows("masked", counts.to(torch.int32).contiguous(), count, count, capacity=capacity)
+        return Rows("masked", _narrow(counts), count, count, capacity=capacity)
 
 
 def _check_count(count: int) -> None:
@@ -77,5 +81,18 @@ def _check_count(count: int) -> None:
         raise LayoutError(f"rows must be at most {_MOST}, but got {count}; split the batch")
 
 
-def _of(tensor: torch.Tensor) -> str:
+def _is_whole(numbers: object, ndim: int) -> bool:
+    return isinstance(numbers, torch.Tensor) and numbers.ndim == ndim and numbers.dtype in _WHOLE
+
+
+def _narrow(numbers: torch.Tensor) -> torch.Tensor:
+    """As int32; what that cannot hold stays outside of everything instead of wrapping."""
+    if numbers.dtype == torch.int64:
+        numbers = numbers.clamp(-1, _MOST)
+    return numbers.to(torch.int32).contiguous()
+
+
+def _of(tensor: object) -> str:
+    if not isinstance(tensor, torch.Tensor):
+        return type(tensor).__name__
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"

@@ -3,11 +3,12 @@ answer."""
 
 import pytest
 import torch
+from moe_cases import experts
 from torch import nn
 
 import humming
-from humming.errors import LayoutError
-from humming.moe.router import RouterRule
+from humming.errors import LayoutError, UsageError
+from humming.moe.router import RouterRule, route
 
 EXPERTS, H, TOP_K = 6, 64, 2
 
@@ -51,3 +52,119 @@ def test_no_tokens_give_no_rows(scales_input):
         assert block(none).shape == (0, H)
         assert block(none.view(2, 0, H)).shape == (2, 0, H)
         assert compiled(none).shape == (0, H)
+
+
+def test_ids_past_32_bits_have_no_expert():
+    of = experts("int4g128", 5, 40, 72)
+    ids = torch.tensor([[2**32 + 1, 1], [-(2**32) + 2, 2], [2**63 - 1, 0], [-(2**63), 4]])
+    for first in (0, 1):
+        out = humming.moe_gemm(torch.randn(4, 72), of.packed, ids=ids, first_expert=first)
+        assert bool((out[:, 0] == 0).all())
+        assert bool((out[1, 1] != 0).any())
+
+
+def test_offsets_and_counts_past_32_bits_do_not_wrap():
+    of, x = experts("int4g128", 5, 40, 72), torch.randn(5, 3, 72)
+    most, full = torch.full((5,), 2**32), torch.full((5,), 3)
+    out = humming.moe_gemm(x, of.packed, counts=most)
+    assert torch.equal(out, humming.moe_gemm(x, of.packed, counts=full))
+    offsets = torch.tensor([0, *(5 * [2**32 + 2])])
+    ends = torch.tensor([0, *(5 * [15])])
+    flat = x.view(15, 72)
+    out = humming.moe_gemm(flat, of.packed, offsets=offsets)
+    assert torch.equal(out, humming.moe_gemm(flat, of.packed, offsets=ends))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"x": [1.0]}, "x must be a tensor of floats, but got list"),
+        ({"weight": torch.zeros(5, 40, 72)}, r"got a tensor \[5, 40, 72\] of float32; quantize"),
+        ({"weight": [torch.zeros(40, 72)]}, "got list with Tensor; quantize"),
+        ({"weight": []}, "got an empty list; quantize"),
+        ({"weight": None}, "got NoneType; quantize"),
+        ({"ids": [[0, 1]]}, "ids must be .* but got list"),
+        ({"ids": torch.zeros(6, 0, dtype=torch.int32)}, r"ids must be .* got int32 \[6, 0\]"),
+        ({"ids": None, "counts": torch.ones(4, dtype=torch.int32)}, "counts must be 5 numbers"),
+        ({"ids": None, "offsets": torch.ones(4, dtype=torch.int32)}, "offsets must be 6 numbers"),
+        ({"ids": None, "counts": [1]}, "counts must be .* but got list"),
+        ({"top_k": -3}, "`top_k >= 1` must hold .* but got -3"),
+        ({"first_expert": -1}, "`0 <= first_expert"),
+    ],
+)
+def test_what_moe_gemm_does_not_take_is_said_in_a_sentence(change, says):
+    call = {"x": torch.randn(6, 72), "weight": experts("int4g128", 5, 40, 72).packed}
+    call |= {"ids": torch.zeros(6, 2, dtype=torch.int32), **change}
+    if call.get("counts") is not None:
+        call["x"] = torch.randn(5, 3, 72)
+    with pytest.raises(LayoutError, match=says):
+        humming.moe_gemm(call.pop("x"), call.pop("weight"), **call)
+
+
+GROUPED = RouterRule(2, groups=3)
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (lambda: RouterRule(2, group_score="foo"), "group_score must be one of top2, max, but"),
+        (lambda: block_of(RouterRule(9)), "`top_k <= 6` must hold .* got top_k=9"),
+        (lambda: block_of(RouterRule(3, groups=3)), "`top_k <= 2` must hold .* got top_k=3"),
+        (lambda: block_of(RouterRule(1, groups=4, top_groups=2)), "`experts % groups == 0`"),
+        (lambda: block_of(router=torch.randn(7, H)), "router must have a row .* got 7 rows"),
+        (lambda: block_of(router=torch.randn(5, H)), "router must have a row .* got 5 rows"),
+        (lambda: block_of(router=torch.randn(EXPERTS, 3)), r"router must be \[experts, 64\]"),
+        (lambda: block_of(correction=torch.zeros(5)), r"correction must be \[6\], but got \[5\]"),
+        (lambda: block_of(router_bias=torch.zeros(5)), r"router_bias must be \[6\]"),
+        (lambda: block_of(shared_gate=torch.zeros(H)), r"shared_gate must be \[1, 64\]"),
+        (lambda: route(torch.randn(2, 6), RouterRule(9)), "`top_k <= 6`"),
+        (lambda: route(torch.randn(2, 6), GROUPED, torch.zeros(1)), "correction must be"),
+        (lambda: block_of()(torch.randn(3, 63)), r"hidden_states must be \[.., 64\]"),
+        (lambda: block_of()([1.0]), "hidden_states must be a tensor"),
+    ],
+)
+def test_routers_and_rules_that_do_not_fit_are_refused(build, says):
+    with pytest.raises(LayoutError, match=says):
+        build()
+
+
+def test_ids_and_weights_that_do_not_fit_are_refused():
+    module, x = experts_of(), torch.randn(10, H)
+    ids, weights = torch.zeros(10, 2, dtype=torch.int32), torch.ones(10, 2)
+    wrong = (
+        (x, ids, torch.ones(10, 3), r"got \[10, 2\] and \[10, 3\]"),
+        (x, ids[:9], weights[:9], r"must both be \[10, top_k\]"),
+        (x, ids, None, "weights must be a tensor .* got NoneType"),
+        (x, ids.tolist(), weights, "ids must be a tensor .* got list"),
+        (x[:, 1:], ids, weights, r"must be \[.., 64\], but got \[10, 63\]"),
+        (x.view(2, 5, H), ids, weights, r"must be \[m, h\]"),
+    )
+    for *call, says in wrong:
+        with pytest.raises(LayoutError, match=says):
+            module(*call)
+
+
+def test_a_record_that_cannot_be_written_is_refused_on_entry(tmp_path):
+    block = block_of()
+    for path in (tmp_path / "missing" / "routing.json", tmp_path):
+        with (
+            pytest.raises(UsageError, match="path must be a file in a folder that exists"),
+            humming.record_routing(block, path),
+        ):
+            pytest.fail("entered")
+
+
+def test_a_record_of_nothing_warns_and_one_of_a_model_compiled_inside_does_not():
+    block, x = block_of(), torch.randn(5, H)
+    compiled = torch.compile(block, backend="eager")
+    with torch.inference_mode():
+        compiled(x)
+        with (
+            pytest.warns(RuntimeWarning, match=r"counted no token: .* compile it inside"),
+            humming.record_routing(block),
+        ):
+            compiled(x)
+        torch.compiler.reset()
+        with humming.record_routing(block) as record:
+            compiled(x)
+    assert sum(record.counts["experts"]) == 5 * TOP_K
