@@ -6,6 +6,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import warnings
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
@@ -50,7 +52,20 @@ def table_name() -> str | None:
 
 def logs(topic: str) -> bool:
     """Whether HUMMING_LOG, a list of topics with commas between them, names `topic`."""
-    return topic in os.environ.get("HUMMING_LOG", "").split(",")
+    told = os.environ.get("HUMMING_LOG", "")
+    return topic in told.split(",") or _warn_of_topics(told)
+
+
+@lru_cache(maxsize=8)
+def _warn_of_topics(told: str) -> bool:
+    """False; warns once of a HUMMING_LOG that names nothing that is told."""
+    if told:
+        warnings.warn(
+            f"HUMMING_LOG must be `dispatch` or empty, but got '{told}'; set HUMMING_LOG=dispatch",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return False
 
 
 def keeps_ledger() -> bool:

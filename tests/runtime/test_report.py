@@ -10,6 +10,7 @@ from torch import nn
 import humming
 from humming.dispatch import notices
 from humming.errors import LayoutError, UntunedWarning
+from humming.settings import logs
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +50,13 @@ def test_a_tuned_layer_reports_what_was_measured(make_table):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UntunedWarning)
         model(torch.randn(1, 128))
+
+
+def test_a_log_topic_that_is_none_gets_one_warning(monkeypatch):
+    monkeypatch.setenv("HUMMING_LOG", "foo")
+    with pytest.warns(RuntimeWarning, match="HUMMING_LOG must be `dispatch` or empty") as found:
+        assert not logs("dispatch") and not logs("dispatch")
+    assert len(found) == 1
 
 
 def test_what_is_no_model_gets_a_sentence():
