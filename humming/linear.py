@@ -13,18 +13,18 @@ from torch import nn
 
 from humming.checkpoints.folder import Checkpoint
 from humming.dispatch.intervals import TunedTable
-from humming.errors import LayoutError
+from humming.errors import FormatError, LayoutError
 from humming.packed_module import BUFFERS, PackedModule
 from humming.plan import place_of
 from humming.quantize.quantizers import empty, quantize
-from humming.quantize.tensor import QuantizedTensor
+from humming.quantize.tensor import QuantizedTensor, describe
 from humming.serving.binding import bind, bound
 from humming.serving.op import through_op
 from humming.serving.operands import NO_BACKWARD, check_bias, check_call, check_tensors
 from humming.serving.rows import run
 from humming.spec.formats import QuantFormat
 from humming.spec.layouts import row_scaled
-from humming.state import ACTIVATION_DTYPES, ACTIVATIONS, packed_on_device
+from humming.state import ACTIVATION_DTYPES, ACTIVATIONS, packed_on_device, why_unserved
 from humming.warm import autocast_dtype, has_tangent, intercepted, warm_call
 
 
@@ -75,7 +75,8 @@ class HummingLinear(PackedModule):
     ) -> HummingLinear:
         """Quantizes the weight of `linear`, which is left as it is; see quantize for `method`.
 
-        Raises FormatError for an unknown format, LayoutError where the weight does not fit.
+        Raises FormatError for a format that is unknown or whose activations its device does not
+        take, LayoutError where the weight does not fit.
         """
         if not isinstance(linear, nn.Linear):
             raise LayoutError(
@@ -84,6 +85,16 @@ class HummingLinear(PackedModule):
             )
         bias = None if linear.bias is None else linear.bias.detach()
         weight = linear.weight.detach()
+        if weight.dtype not in ACTIVATIONS:
+            raise LayoutError(
+                f"the weight must be fp32, bf16 or fp16, but got {describe(weight)}; convert the "
+                "layer with .to(torch.float32)"
+            )
+        if QuantFormat.parse(format).activation and not weight.is_meta:
+            n, k = weight.shape
+            reason = why_unserved(format, n, k, weight.dtype, weight.device)
+            if reason:
+                raise FormatError(reason)
         layer = cls.from_quantized(quantize(weight, format, method), bias, weight.dtype)
         return layer.train(linear.training)
 

@@ -111,6 +111,8 @@ def _of_one_order(
 
 def lookup(dispatches: Sequence[Dispatch], m: int) -> Dispatch:
     """The dispatch whose interval holds `m`. Raises LegalityError on an m outside [0, 2**31)."""
+    if type(m) is not int:
+        raise LegalityError(f"m must be a whole number, but got {m!r}; give the tokens of a call")
     if not 0 <= m < M_END:
         raise LegalityError(f"`0 <= m < 2**31` must hold, but got m={m}; split the batch")
     return dispatches[bisect_right(dispatches, m, key=lambda dispatch: dispatch.m_low) - 1]

@@ -168,7 +168,11 @@ def test_what_no_kernel_takes_is_refused_in_a_sentence():
     assert reason.startswith("each value of int6 must be one of int4")
     with pytest.raises(FormatError, match="each value of int6"):
         humming.convert(layer, "int6-int4")
-    made = HummingLinear.from_linear(layer, "int6-int4")
+    with pytest.raises(FormatError, match="each value of int6"):
+        HummingLinear.from_linear(layer, "int6-int4")
+    with pytest.raises(FormatError, match=r"^CPUs .* 'fp8e4m3-fp8e4m3'; use fp8e4m3$"):
+        HummingLinear.from_linear(layer, "fp8e4m3-fp8e4m3")
+    made = HummingLinear.from_quantized(weight("int6-int4"))
     with pytest.raises(LegalityError, match="each value of int6"):
         made(torch.zeros(1, K))
 

@@ -175,6 +175,12 @@ def test_swapped_buffers_are_seen():
         (lambda: called()(torch.zeros(())), LayoutError, "x.shape"),
         (lambda: layer_of().prepare(dtype=torch.float64), LayoutError, "x must be fp32"),
         (lambda: layer_of().prepare(m=-1), LegalityError, "0 <= m"),
+        (lambda: layer_of().prepare(m="a"), LegalityError, "m must be a whole number"),
+        (
+            lambda: HummingLinear.from_linear(nn.Linear(64, 16).double()),
+            LayoutError,
+            r"the weight must be fp32, bf16 or fp16, but got float64",
+        ),
         (lambda: humming.prepare(nn.ReLU()), LayoutError, "humming.convert"),
     ],
 )

@@ -20,7 +20,7 @@ RULES: tuple[Rule, ...] = (
         "blas_float_activations",
         lambda p, d: p.quant.activation is None,
         lambda p, d: (
-            "family 'blas' multiplies floats, but got quantized activations in format "
+            "CPUs multiply floats, or int4 and int8 weights with int8 activations, but got format "
             f"'{p.format}'; use {p.quant.weight.name}"
         ),
     ),

@@ -86,7 +86,7 @@ RULES: tuple[Rule, ...] = (
         "cpu_format",
         lambda p, d: p.quant.activation is None or p.quant.activation.name == "int8",
         lambda p, d: (
-            "family 'cpu' runs activations of 16 or 32 bits or int8 by token, but got format "
+            "CPUs run activations of 16 or 32 bits or int8 by token, but got format "
             f"'{p.format}'; use {p.quant.weight.name}"
         ),
     ),
