@@ -197,6 +197,11 @@ def test_prune_forgets_what_is_old_and_of_no_use(call, tmp_path):  # noqa: F811
         store.connections.write(_a_hundred_days_older)
     expect_one_sentence(call("prune"), "--before")
     expect_one_sentence(call("prune", "--before", "soon"), "90d")
+    expect_one_sentence(call("prune", "--before", "9000-01-01"), "to come")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HUMMING_TABLE", f"@{first}")
+        told = answer(call, "prune", "--before", "90d", "--dry-run")
+        assert told["deleted"] == {"generation_names": 1, "generations": 1}
     told = answer(call, "prune", "--before", "90d", "--dry-run")
     assert told["deleted"] == {"generation_names": 2, "generations": 2}
     table = load_table()
@@ -214,7 +219,11 @@ def test_prune_forgets_what_is_old_and_of_no_use(call, tmp_path):  # noqa: F811
 def test_a_moment_is_an_age_or_a_date():
     assert moment("2026-11-01") == datetime(2026, 11, 1, tzinfo=timezone.utc)
     assert abs(datetime.now(timezone.utc) - moment("36h") - timedelta(hours=36)).seconds < 9
-    for text in ("", "d", "-3d", "99999999999d", "2026-13-01", "soon"):
+    assert moment("2026-11-01T12:00+05:30:15") == datetime(
+        2026, 11, 1, 6, 29, 45, tzinfo=timezone.utc
+    )
+    odd = ("20261201", "90", "1e9", "0001-01-01T00:00+14:00", "9999-12-31T23:59-14:00", "0h")
+    for text in ("", "d", "-3d", "99999999999d", "99999999999h", "2026-13-01", "soon", *odd):
         with pytest.raises(Exception, match="write"):
             moment(text)
 

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from humming.dispatch.pointers import is_id
 from humming.errors import UsageError
-from humming.settings import database_url, tables_dir
+from humming.settings import database_url, table_name, tables_dir
 from tuner import t4
 from tuner.budget import parse_duration
 from tuner.commands.options import AsJson, Database
@@ -103,8 +104,14 @@ def prune(
     """Forget old trials and replaced decisions, never what serves, is named or has crashed."""
     if before is None:
         raise UsageError("prune takes an age or a date, but got none; write --before 90d")
+    time = moment(before)
+    if time > datetime.now(timezone.utc):
+        raise UsageError(
+            f"prune takes a time that has passed, but got '{before}', which is to come; write such "
+            "as 90d"
+        )
     with open_store(database_url(db), create=False) as store:
-        pruned = pruning.prune(store, moment(before), dry_run=dry_run)
+        pruned = pruning.prune(store, time, dry_run=dry_run, pinned=_pinned())
     if not dry_run:
         for id in pruned.generations:
             (tables_dir(db) / f"{id}.json").unlink(missing_ok=True)
@@ -118,14 +125,24 @@ def moment(text: str) -> datetime:
     try:
         if text.endswith("d") and text[:-1].isdigit():
             return datetime.now(timezone.utc) - timedelta(days=int(text[:-1]))
-        if text[:1].isdigit() and "-" not in text:
+        if text[:1].isdigit() and text[-1:] in ("s", "m", "h"):
             return datetime.now(timezone.utc) - timedelta(seconds=parse_duration(text))
+        if "-" not in text:  # digits alone are an age without a unit as well as a date
+            raise ValueError(text)
         time = datetime.fromisoformat(text)
-        return time if time.tzinfo else time.replace(tzinfo=timezone.utc)
-    except (ValueError, OverflowError):
+        zoned = time if time.tzinfo else time.replace(tzinfo=timezone.utc)
+        return zoned.astimezone(timezone.utc)
+    except (ValueError, OverflowError, UsageError):
         raise UsageError(
-            f"a point of time must be an age or a date, but got '{text}'; write 90d or 2026-11-01"
+            f"a point of time must be an age with its unit or a date, but got '{text}'; write 90d, "
+            "36h or 2026-11-01"
         ) from None
+
+
+def _pinned() -> str | None:
+    """The id of the generation that HUMMING_TABLE=@ID names."""
+    name = table_name() or ""
+    return name[1:] if name.startswith("@") and is_id(name[1:]) else None
 
 
 def _rows(source: str, stack: ExitStack) -> merging.Rows:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, delete, func, insert, select, update
 from store_samples import CONFIG, GPU, HERE, OTHER, PROBLEM, draft, identity
 
 from tuner.store import evidence
@@ -17,7 +17,7 @@ from tuner.store.moving import merging
 from tuner.store.moving.bundle import read_bundle
 from tuner.store.moving.pruning import prune
 from tuner.store.open import open_store
-from tuner.store.schema import configs, devices, identities, measurements, problems
+from tuner.store.schema import configs, devices, identities, leases, ledger, measurements, problems
 from tuner.store.store import Store
 
 LATER = datetime.now(timezone.utc) + timedelta(days=2)
@@ -81,6 +81,34 @@ def test_generations_that_a_name_names_or_named_lately_stay(store: Store) -> Non
         "a": ("prod",),
         "c": ("current",),
     }
+
+
+def test_traffic_that_nothing_reads_and_leases_that_ran_out_go(store: Store) -> None:
+    store.finish(None, draft())
+    assert store.lease(HERE, [PROBLEM.at(m) for m in (2,)], 60.0) is not None
+    time = datetime.now(timezone.utc)
+    counts = {"process": "host:1:", "calls": 1, "misses": 0, "since": time}
+    keys = {"identity_id": HERE.id, "problem_id": PROBLEM.id}
+
+    def add(connection: Connection) -> None:
+        for days in (1, 29, 31, 100):
+            row = {"id": f"{days:032}", "until": time - timedelta(days=days), **keys, **counts}
+            connection.execute(insert(ledger).values(row))
+
+    store.connections.write(add)
+    day = timedelta(days=1)
+    assert prune(store, time - 90 * day).rows["ledger"] == 1
+    assert +prune(store, time).rows == {"ledger": 1, "measurements": 1, "configs": 1}
+    store.connections.write(lambda c: c.execute(update(leases).values(expires_at=time)).close())
+    assert +prune(store, LATER, dry_run=True).rows == {"leases": 1, "problems": 1}
+    assert prune(store, time).rows["leases"] == 0
+
+
+def test_the_generation_that_is_pinned_stays(store: Store) -> None:
+    for number in "abc":
+        store.generations.add(number * 32, 0, b"{}", "current")
+    assert prune(store, LATER, pinned="a" * 32).generations == ("b" * 32,)
+    assert [one.id[0] for one in store.generations.list()] == ["a", "c"]
 
 
 def test_a_launch_whose_config_is_pruned_meanwhile_is_written_all_the_same(

@@ -1,5 +1,5 @@
-"""What a database may forget: old trials and decisions that nothing serving rests on. Never what
-serves, what a name names, or what crashed.
+"""What a database may forget: old trials and decisions that nothing serving rests on, traffic that
+nothing reads any more, leases that ran out. Never what serves, what a name names, or what crashed.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, exists, or_, select
 
+from tuner.store.connections import now
+from tuner.store.ledger import RECENT
 from tuner.store.schema import (
     configs,
     devices,
     generation_names,
     generations,
     identities,
+    leases,
+    ledger,
     measurements,
     metadata,
     problems,
@@ -38,13 +42,15 @@ class _Undone(Exception):
     """Ends the transaction of a dry run."""
 
 
-def prune(store: Store, before: datetime, *, dry_run: bool = False) -> Pruned:
+def prune(
+    store: Store, before: datetime, *, dry_run: bool = False, pinned: str | None = None
+) -> Pruned:
     """Forgets what is older than `before` and of no use, in one transaction; with `dry_run` only
-    says what would go. Raises StoreError."""
+    says what would go. The generation `pinned` stays. Raises StoreError."""
     found: list[Pruned] = []
 
     def work(connection: Connection) -> None:
-        found[:] = [_prune(connection, before)]
+        found[:] = [_prune(connection, before, pinned)]
         if dry_run:
             raise _Undone
 
@@ -53,15 +59,19 @@ def prune(store: Store, before: datetime, *, dry_run: bool = False) -> Pruned:
     return found[0]
 
 
-def _prune(connection: Connection, before: datetime) -> Pruned:
+def _prune(connection: Connection, before: datetime, pinned: str | None) -> Pruned:
     """Deletes trials that ended before `before` unless they are of a config that serves or crashed;
-    promotions and settlements that later ones replaced; generations that no name names; and what
-    then nothing refers to."""
+    promotions and settlements that later ones replaced; generations that no name names; counts of
+    calls that are too old to be read; leases that ran out; and what then nothing refers to."""
     rows: Counter[str] = Counter()
     rows["measurements"] = _delete(connection, measurements, _old_trials(before))
     rows["winners"] = _delete(connection, winners, _replaced(winners, "promoted_at", before))
     rows["settled"] = _delete(connection, settled, _replaced(settled, "settled_at", before))
-    gone = _old_generations(connection, before)
+    time = now(connection)
+    unread, over = min(before, time - RECENT), min(before, time)
+    rows["ledger"] = _delete(connection, ledger, ledger.c.until < unread)
+    rows["leases"] = _delete(connection, leases, leases.c.expires_at < over)
+    gone = [id for id in _old_generations(connection, before) if id != pinned]
     rows["generation_names"] = _delete(
         connection,
         generation_names,
