@@ -5,7 +5,7 @@ Binding is plan.py; lines while serving are dispatch/notices.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,10 +16,14 @@ from humming.dispatch.intervals import Interval, TunedTable
 from humming.dispatch.notices import command_for
 from humming.errors import LayoutError
 from humming.linear import HummingLinear
+from humming.moe.plan import bound_experts
+from humming.moe.stack import ExpertStack
 from humming.plan import Plan, place_of
 from humming.serving.binding import bound
 from humming.spec.problem import M_END
 from humming.state import ACTIVATIONS
+
+_Layer = HummingLinear | ExpertStack
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ class Served:
 
 @dataclass(frozen=True)
 class LayerReport:
-    """Layers of one shape: their names, weight and what serves them."""
+    """Layers of one shape: their names, weight and what serves them. `experts` is how many a
+    projection of a mixture of experts has; None for a linear layer."""
 
     names: tuple[str, ...]
     format: str
@@ -52,11 +57,13 @@ class LayerReport:
     batch_invariant: bool
     intervals: tuple[Served, ...]
     tune_with: str | None
+    experts: int | None = None
 
     def __str__(self) -> str:
         more = f" and {len(self.names) - 1} more" if len(self.names) > 1 else ""
+        count = "" if self.experts is None else f"experts={self.experts} "
         lines = [
-            f"{self.names[0]}{more}: {self.format} n={self.n} k={self.k} {self.dtype} on "
+            f"{self.names[0]}{more}: {self.format} {count}n={self.n} k={self.k} {self.dtype} on "
             f"{self.place}, {_size(self.nbytes)}{', batch-invariant' * self.batch_invariant}"
         ]
         lines += [f"    {_interval(served)}" for served in self.intervals]
@@ -87,38 +94,47 @@ class ModelReport:
 
 
 def report(model: nn.Module) -> ModelReport:
-    """What serves each HummingLinear of `model` at this moment; layers that are not bound yet are
-    bound, and nothing is compiled. Raises LayoutError where there is none."""
+    """What serves each HummingLinear, and each projection of experts, of `model` at this moment;
+    layers that are not bound yet are bound, and nothing is compiled. Raises LayoutError where there
+    is none."""
     if not isinstance(model, nn.Module):
         raise LayoutError(f"report takes an nn.Module, but got {type(model).__name__}")
-    alike: dict[tuple[object, ...], list[tuple[str, HummingLinear]]] = {}
+    alike: dict[tuple[object, ...], list[tuple[str, _Layer]]] = {}
     for name, layer in model.named_modules():
-        if isinstance(layer, HummingLinear):
+        if isinstance(layer, (HummingLinear, ExpertStack)):
             device, biased = layer.packed_codes.device, layer.bias is not None
             key = (layer.spec, layer.dtype, biased, device)
             alike.setdefault(key, []).append((name or "layer", layer))
     if not alike:
-        raise LayoutError("report needs a model with HummingLinear layers; call humming.convert")
+        raise LayoutError(
+            "report needs a model with HummingLinear layers or experts; call humming.convert"
+        )
     return ModelReport(tuple(_of(named) for named in alike.values()))
 
 
-def _of(named: list[tuple[str, HummingLinear]]) -> LayerReport:
+def _of(named: Sequence[tuple[str, _Layer]]) -> LayerReport:
     first = named[0][1]
     device, biased = first.packed_codes.device, first.bias is not None
-    plan = bound(first.spec, first.dtype, biased, place_of(device))
+    place = place_of(device)
+    plan: Plan
+    if isinstance(first, ExpertStack):
+        plan, experts = bound_experts(first.spec, first.dtype, biased, place), first.spec.experts
+    else:
+        plan, experts = bound(first.spec, first.dtype, biased, place), None
     served = tuple(_served(plan, dispatch) for dispatch in plan.dispatches)
     untuned = any(one.source == "heuristic" for one in served)
     return LayerReport(
         names=tuple(name for name, _ in named),
         format=first.spec.format,
-        n=first.out_features,
-        k=first.in_features,
+        n=first.spec.n,
+        k=first.spec.k,
         dtype=ACTIVATIONS[first.dtype],
         place=plan.place,
         nbytes=sum(tensor.nbytes for _, layer in named for tensor in layer.buffers()),
         batch_invariant=plan.problem.batch_invariant,
         intervals=served,
         tune_with=command_for(plan.problem, plan.place) if untuned else None,
+        experts=experts,
     )
 
 

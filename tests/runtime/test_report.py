@@ -59,6 +59,19 @@ def test_a_log_topic_that_is_none_gets_one_warning(monkeypatch):
     assert len(found) == 1
 
 
+def test_experts_are_reported_too():
+    up, down = torch.randn(3, 64, 32), torch.randn(3, 32, 32)
+    experts = humming.HummingExperts.from_float(up, down, "int4g32", top_k=2)
+    found = humming.report(experts)
+    assert [(one.names, one.experts, one.n, one.k) for one in found.layers] == [
+        (("up",), 3, 64, 32),
+        (("down",), 3, 32, 32),
+    ]
+    assert found.nbytes == sum(t.nbytes for t in experts.buffers())
+    assert found.layers[0].intervals and "up: int4g32 experts=3 n=64 k=32" in str(found)
+    json.dumps(found.to_dict())
+
+
 def test_what_is_no_model_gets_a_sentence():
     with pytest.raises(LayoutError, match="report needs a model with HummingLinear"):
         humming.report(nn.Linear(4, 4))
