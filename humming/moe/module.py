@@ -12,8 +12,9 @@ from torch.nn import functional
 
 from humming.errors import LayoutError
 from humming.linear import HummingLinear
+from humming.modes import batch_invariant
 from humming.moe.experts import HummingExperts, check_hidden
-from humming.moe.router import RouterRule, check_correction, route
+from humming.moe.router import RouterRule, check_correction, route, row_logits
 
 
 class HummingMoE(nn.Module):
@@ -89,7 +90,10 @@ class HummingMoE(nn.Module):
         router: Any = self.router
         kind = torch.float32 if self.correction is not None else x.dtype
         bias = None if self.router_bias is None else self.router_bias.to(kind)
-        logits = functional.linear(x.to(kind), router.to(kind), bias)
+        if batch_invariant():
+            logits = row_logits(x, router, bias).to(kind)
+        else:
+            logits = functional.linear(x.to(kind), router.to(kind), bias)
         return route(logits, self.rule, self.correction)
 
     def prepare(

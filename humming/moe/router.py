@@ -6,11 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch.nn import functional
 
 from humming.errors import LayoutError
 from humming.moe.activations import runs_in_one_launch
 
 SCORINGS = ("softmax", "sigmoid", "chosen_softmax", "chosen_sigmoid")
+_MOST_PRODUCTS = 1 << 24  # that batch-invariant logits hold at once
 GROUP_SCORES = ("top2", "max")
 
 
@@ -97,6 +99,27 @@ def route(
             rule.group_score == "max",
         )
     return route_by_torch(logits, rule, correction)
+
+
+def row_logits(x: torch.Tensor, router: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """fp32 [m, experts] of x [m, h] and router [experts, h], where a row's bits do not depend on m:
+    products are added by halves, by functions that see one element at a time."""
+    padding = (0, (1 << (x.shape[1] - 1).bit_length()) - x.shape[1])
+    weight = functional.pad(router.to(torch.float32), padding)
+    wide = functional.pad(x.to(torch.float32), padding)
+
+    def of(rows: torch.Tensor) -> torch.Tensor:
+        sums = rows[:, None] * weight
+        while sums.shape[2] > 1:
+            half = sums.shape[2] // 2
+            sums = sums[..., :half] + sums[..., half:]
+        return sums[..., 0]
+
+    at_once = max(1, _MOST_PRODUCTS // weight.numel())
+    together = torch.compiler.is_compiling() or len(x) <= at_once
+    starts = () if together else range(0, len(x), at_once)
+    logits = of(wide) if together else torch.cat([of(wide[s : s + at_once]) for s in starts])
+    return logits if bias is None else logits + bias.to(torch.float32)
 
 
 def check_correction(correction: torch.Tensor | None, experts: int) -> None:

@@ -8,7 +8,7 @@ from torch import nn
 
 import humming
 from humming.errors import LayoutError, UsageError
-from humming.moe.router import RouterRule, route
+from humming.moe.router import RouterRule, route, row_logits
 
 EXPERTS, H, TOP_K = 6, 64, 2
 
@@ -168,3 +168,31 @@ def test_a_record_of_nothing_warns_and_one_of_a_model_compiled_inside_does_not()
         with humming.record_routing(block) as record:
             compiled(x)
     assert sum(record.counts["experts"]) == 5 * TOP_K
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_batch_invariant_router_gives_a_row_the_same_bits_whatever_m(dtype):
+    block = block_of(router_bias=torch.randn(EXPERTS))
+    block.router = torch.randn(EXPERTS, H).to(dtype)
+    x = torch.randn(300, H).to(dtype)
+    usual = block.choose(x)
+    humming.set_batch_invariant(True)
+    try:
+        with torch.inference_mode():
+            ids, weights = block.choose(x)
+            out = block(x)
+            for m in (1, 17):
+                assert torch.equal(block.choose(x[-m:])[1], weights[-m:])
+                assert torch.equal(block(x[-m:]), out[-m:])
+    finally:
+        humming.set_batch_invariant(False)
+    if dtype == torch.float32:
+        assert torch.equal(ids, usual[0])
+        torch.testing.assert_close(weights, usual[1])
+
+
+def test_row_logits_are_the_products_of_any_width(monkeypatch):
+    monkeypatch.setattr("humming.moe.router._MOST_PRODUCTS", 1000)
+    for h in (1, 3, 64, 100):
+        x, router = torch.randn(41, h), torch.randn(5, h)
+        torch.testing.assert_close(row_logits(x, router, None), x @ router.T)
