@@ -110,7 +110,7 @@ def prune(
             f"prune takes a time that has passed, but got '{before}', which is to come; write such "
             "as 90d"
         )
-    with open_store(database_url(db), create=False) as store:
+    with open_store(database_url(db), create=False, write=not dry_run) as store:
         pruned = pruning.prune(store, time, dry_run=dry_run, pinned=_pinned())
     if not dry_run:
         for id in pruned.generations:

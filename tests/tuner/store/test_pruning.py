@@ -48,7 +48,9 @@ def test_what_serves_crashed_or_runs_stays(store: Store) -> None:
     store.finish(ticket, draft(problem=PROBLEM.at(64), config=OTHER))
 
 
-def test_what_is_old_and_of_no_use_goes_with_all_that_only_it_refers_to(store: Store) -> None:
+def test_what_is_old_and_of_no_use_goes_with_all_that_only_it_refers_to(
+    store: Store, url: str
+) -> None:
     store.finish(None, draft(identity=GONE, config=OTHER, problem=PROBLEM.at(8)))
     store.finish(None, draft())
     store.settle(HERE, PROBLEM, "budget", 1)
@@ -58,7 +60,8 @@ def test_what_is_old_and_of_no_use_goes_with_all_that_only_it_refers_to(store: S
     assert count(store) == [2, 2, 2, 2]
     before = datetime.now(timezone.utc) - timedelta(days=1)
     assert not +prune(store, before).rows
-    would = prune(store, LATER, dry_run=True)
+    with open_store(url, write=False) as reader:  # a dry run needs no right to write
+        would = prune(reader, LATER, dry_run=True)
     assert count(store) == [2, 2, 2, 2]
     done = prune(store, LATER)
     assert done == would and +done.rows == {

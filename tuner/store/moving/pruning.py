@@ -5,11 +5,21 @@ nothing reads any more, leases that ran out. Never what serves, what a name name
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, delete, exists, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Table,
+    and_,
+    delete,
+    exists,
+    false,
+    func,
+    or_,
+    select,
+)
 
 from tuner.store.connections import now
 from tuner.store.ledger import RECENT
@@ -38,57 +48,49 @@ class Pruned:
     generations: tuple[str, ...]
 
 
-class _Undone(Exception):
-    """Ends the transaction of a dry run."""
-
-
 def prune(
     store: Store, before: datetime, *, dry_run: bool = False, pinned: str | None = None
 ) -> Pruned:
     """Forgets what is older than `before` and of no use, in one transaction; with `dry_run` only
-    says what would go. The generation `pinned` stays. Raises StoreError."""
-    found: list[Pruned] = []
-
-    def work(connection: Connection) -> None:
-        found[:] = [_prune(connection, before, pinned)]
-        if dry_run:
-            raise _Undone
-
-    with suppress(_Undone):
-        store.connections.write(work)
-    return found[0]
+    says what would go, by reading alone. The generation `pinned` stays. Raises StoreError."""
+    run = store.connections.read if dry_run else store.connections.write
+    return run(lambda connection: _prune(connection, before, pinned, dry_run))
 
 
-def _prune(connection: Connection, before: datetime, pinned: str | None) -> Pruned:
+def _prune(connection: Connection, before: datetime, pinned: str | None, dry_run: bool) -> Pruned:
     """Deletes trials that ended before `before` unless they are of a config that serves or crashed;
     promotions and settlements that later ones replaced; generations that no name names; counts of
-    calls that are too old to be read; leases that ran out; and what then nothing refers to."""
+    calls that are too old to be read; leases that ran out; and what then nothing refers to. A dry
+    run counts these rows, and takes them for gone."""
     rows: Counter[str] = Counter()
-    rows["measurements"] = _delete(connection, measurements, _old_trials(before))
-    rows["winners"] = _delete(connection, winners, _replaced(winners, "promoted_at", before))
-    rows["settled"] = _delete(connection, settled, _replaced(settled, "settled_at", before))
+    going: dict[Table, ColumnElement[bool]] = {}
+
+    def forget(table: Table, where: ColumnElement[bool]) -> None:
+        if dry_run:
+            going[table] = where
+            query = select(func.count()).select_from(table).where(where)
+            rows[table.name] = connection.execute(query).scalar_one()
+        else:
+            rows[table.name] = int(connection.execute(delete(table).where(where)).rowcount)
+
+    forget(measurements, _old_trials(before))
+    forget(winners, _replaced(winners, "promoted_at", before))
+    forget(settled, _replaced(settled, "settled_at", before))
     time = now(connection)
     unread, over = min(before, time - RECENT), min(before, time)
-    rows["ledger"] = _delete(connection, ledger, ledger.c.until < unread)
-    rows["leases"] = _delete(connection, leases, leases.c.expires_at < over)
+    forget(ledger, ledger.c.until < unread)
+    forget(leases, leases.c.expires_at < over)
     gone = [id for id in _old_generations(connection, before) if id != pinned]
-    rows["generation_names"] = _delete(
-        connection,
-        generation_names,
-        and_(
-            _replaced(generation_names, "named_at", before, ("name",)),
-            generation_names.c.generation_id.in_(gone),
-        ),
+    renamed = _replaced(generation_names, "named_at", before, ("name",))
+    forget(generation_names, and_(renamed, generation_names.c.generation_id.in_(gone)))
+    names = exists().where(
+        generation_names.c.generation_id == generations.c.id,
+        ~going.get(generation_names, false()),
     )
-    named = exists().where(generation_names.c.generation_id == generations.c.id)
-    rows["generations"] = _delete(connection, generations, generations.c.id.in_(gone) & ~named)
+    forget(generations, generations.c.id.in_(gone) & ~names)
     for table in (configs, problems, identities, devices):
-        rows[table.name] = _delete(connection, table, ~or_(*_references(table)))
+        forget(table, ~or_(*_references(table, going)))
     return Pruned(rows, tuple(gone))
-
-
-def _delete(connection: Connection, table: Table, where: ColumnElement[bool]) -> int:
-    return int(connection.execute(delete(table).where(where)).rowcount)
 
 
 def _old_trials(before: datetime) -> ColumnElement[bool]:
@@ -131,7 +133,11 @@ def _old_generations(connection: Connection, before: datetime) -> list[str]:
     return list(connection.execute(query).scalars())
 
 
-def _references(table: Table) -> list[ColumnElement[bool]]:
-    """Whether any row of any table refers to a row of `table`."""
+def _references(table: Table, going: dict[Table, ColumnElement[bool]]) -> list[ColumnElement[bool]]:
+    """Whether any row of any table, but for those that are going, refers to a row of `table`."""
     keys = [key for other in metadata.tables.values() for key in other.foreign_keys]
-    return [exists().where(key.parent == table.c.id) for key in keys if key.column.table is table]
+    return [
+        exists().where(key.parent == table.c.id, ~going.get(key.parent.table, false()))
+        for key in keys
+        if key.column.table is table
+    ]
