@@ -25,8 +25,8 @@ def example(number: str) -> Path:
     return path
 
 
-def test_there_are_six_in_order():
-    assert [path.name[:3] for path in EXAMPLES] == [f"0{number}_" for number in range(1, 7)]
+def test_they_are_numbered_in_order():
+    assert [path.name[:3] for path in EXAMPLES] == [f"0{number}_" for number in range(1, 8)]
 
 
 def test_quantize(capsys):
@@ -69,3 +69,10 @@ def test_checkpoint(capsys):
     assert "q_proj: fp8e4m3t-fp8e4m3 [256, 256]" in out
     assert "fused: fp8e4m3-fp8e4m3 [384, 256], a rank's share [192, 256]" in out
     assert float(re.search(r"relative error ([\d.e-]+)", out)[1]) < 0.004
+
+
+def test_experts(capsys):
+    out = run(example("07"), capsys)
+    assert float(re.search(r"relative error of int8g32: ([\d.e-]+)", out)[1]) < 0.02
+    assert "the nearest is zipf0.3" in out
+    assert "one projection: [256, 4, 128]" in out

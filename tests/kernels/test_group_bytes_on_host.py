@@ -23,8 +23,6 @@ TYPES = {
     "ScaledFp4": ("fp4e2m1", torch.float8_e5m2),
 }
 TEXT = """
-struct Words2 { unsigned word[2]; };
-namespace humming { using ::Words2; }
 #include "humming/dequant/group_bytes.cuh"
 using namespace humming;
 """
@@ -69,7 +67,7 @@ def library(tmp_path_factory) -> ctypes.CDLL:
     for name, call in CALLS.items():
         text += PLAIN.format(name=f"of_{name}", call=call)
     (folder / "bytes.cpp").write_text(text)
-    shim = Path(__file__).with_name("host_ptx")
+    shim = Path(__file__).with_name("host_block")
     command = [find_compiler().path, "-std=c++17", "-O0", "-w", "-shared", "-fPIC"]
     command += [f"-I{shim}", f"-I{INCLUDE_DIR}", "bytes.cpp", "-o", "bytes.so"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)

@@ -53,5 +53,15 @@ inline u32 pack_s8x4(int v0, int v1, int v2, int v3) {
   auto byte = [](int v) { return static_cast<u32>(std::min(std::max(v, -128), 127)) & 255; };
   return byte(v0) | byte(v1) << 8 | byte(v2) << 16 | byte(v3) << 24;
 }
+inline u32 pick_bytes(u32 low, u32 high, u32 selector) {
+  const u64 bytes = static_cast<u64>(high) << 32 | low;
+  u32 d = 0;
+  for (int place = 0; place < 4; ++place) {
+    const u32 picked = selector >> 4 * place & 15;
+    const u32 byte = bytes >> 8 * (picked & 7) & 255;
+    d |= (picked & 8 ? byte >> 7 ? 255 : 0 : byte) << 8 * place;  // the top bit picks signs
+  }
+  return d;
+}
 
 }  // namespace humming::ptx
