@@ -115,7 +115,8 @@ def test_two_nodes_give_the_evidence_of_one_and_survive_a_kill(
             assert {key for key in found if key[0] == problem} == {
                 key for key in expected if key[0] == problem
             }
-        assert {w.problem.id for w in shared.winners(identity)} == shared.settled(identity).keys()
+        served = {w.problem.id for w in shared.winners(identity)}  # between the anchors too
+        assert served >= shared.settled(identity).keys()
         assert shared.leased(identity) == set()
 
 
