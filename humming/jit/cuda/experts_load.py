@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from abc import abstractmethod
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,6 +27,18 @@ _ROOM_BYTES = 48 << 10  # of shared memory, which every GPU has; of kernels of o
 _THREADS = 256
 _STAGE_K = 64  # columns of a stage of wgmma
 _DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+class GroupedCall(NamedTuple):
+    """Arguments of a call: addresses of x and the weight's parts, of bias, output, tiles and order;
+    rows that share one of x, n, k; elements from row to row of x and output, bytes from expert to
+    expert of codes and scales. `most` tiles may follow."""
+
+    most: int
+    weights: tuple[int, ...]
+    places: tuple[int, ...]
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
 
 
 class GroupedKernel(CudaKernel):
@@ -66,33 +79,24 @@ class GroupedKernel(CudaKernel):
             step = x.stride(0)
         order, tiles, most = tiles_of(rows, packed.experts, self.block_m)
         expert_bytes = (packed.codes[0].nbytes, packed.scales[0].nbytes)
-        self._launch(
-            self.function(x.device.index),
-            most,
-            packed,
-            (
+        call = GroupedCall(
+            most=most,
+            weights=(
                 x.data_ptr(),
                 packed.codes.data_ptr(),
                 packed.scales.data_ptr(),
                 address(packed.zero_points),
                 address(packed.row_scales),
             ),
-            (address(bias), out.data_ptr(), tiles.data_ptr(), address(order)),
-            (rows.shared, packed.n, packed.k),
-            (step, out.stride(0) if out.shape[0] > 1 else packed.n, *expert_bytes),
+            places=(address(bias), out.data_ptr(), tiles.data_ptr(), address(order)),
+            sizes=(rows.shared, packed.n, packed.k),
+            strides=(step, out.stride(0) if out.shape[0] > 1 else packed.n, *expert_bytes),
         )
+        self._launch(self.function(x.device.index), packed, call)
 
-    def _launch(
-        self,
-        function: DeviceFunction,
-        most: int,
-        packed: ExpertsOperand,
-        weights: tuple[int, ...],
-        places: tuple[int, ...],
-        sizes: tuple[int, ...],
-        strides: tuple[int, ...],
-    ) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _launch(self, function: DeviceFunction, packed: ExpertsOperand, call: GroupedCall) -> None:
+        """Enqueues `call` with this family's grid and order of arguments."""
 
     def _enqueue(self, *_args: Any, **_kwargs: Any) -> None:
         raise LaunchError("a kernel for experts multiplies experts; call launch_experts")
@@ -105,21 +109,12 @@ class GroupedSkinnyKernel(GroupedKernel):
     takes_permutation = True
     _TYPES = (POINTER,) * 10 + (INT,) * 3 + (LONG,) * 4
 
-    def _launch(
-        self,
-        function: DeviceFunction,
-        most: int,
-        packed: ExpertsOperand,
-        weights: tuple[int, ...],
-        places: tuple[int, ...],
-        sizes: tuple[int, ...],
-        strides: tuple[int, ...],
-    ) -> None:
+    def _launch(self, function: DeviceFunction, packed: ExpertsOperand, call: GroupedCall) -> None:
         config: SkinnyConfig = config_of(self.compiled, SkinnyConfig)
         function.launch(
-            (most, -(-packed.n // skinny_block_rows(config)) * config.split_k),
+            (call.most, -(-packed.n // skinny_block_rows(config)) * config.split_k),
             config.warps * 32,
-            (*weights, address(packed.permutation), *places, *sizes, *strides),
+            (*call.weights, address(packed.permutation), *call.places, *call.sizes, *call.strides),
             self._TYPES,
             cluster=config.split_k,
             dependent=bool(config.dependent_launch),
@@ -132,21 +127,12 @@ class GroupedMmaKernel(GroupedKernel):
     name = "humming_mma"
     _TYPES = (POINTER,) * 9 + (INT,) * 4 + (LONG,) * 4
 
-    def _launch(
-        self,
-        function: DeviceFunction,
-        most: int,
-        packed: ExpertsOperand,
-        weights: tuple[int, ...],
-        places: tuple[int, ...],
-        sizes: tuple[int, ...],
-        strides: tuple[int, ...],
-    ) -> None:
+    def _launch(self, function: DeviceFunction, packed: ExpertsOperand, call: GroupedCall) -> None:
         config: MmaConfig = config_of(self.compiled, MmaConfig)
         function.launch(
-            (most * -(-packed.n // config.block_n), config.split_k),
+            (call.most * -(-packed.n // config.block_n), config.split_k),
             config.warps * 32,
-            (*weights, *places, most, *sizes, *strides),
+            (*call.weights, *call.places, call.most, *call.sizes, *call.strides),
             self._TYPES,
             cluster=config.split_k if config.cluster else 1,
             dependent=bool(config.dependent_launch),
@@ -164,23 +150,21 @@ class GroupedWgmmaKernel(GroupedKernel):
         super().__init__(compiled)
         self._maps: dict[int, tuple[weakref.ref[torch.Tensor], int, TensorMap]] = {}
 
-    def _launch(
-        self,
-        function: DeviceFunction,
-        most: int,
-        packed: ExpertsOperand,
-        weights: tuple[int, ...],
-        places: tuple[int, ...],
-        sizes: tuple[int, ...],
-        strides: tuple[int, ...],
-    ) -> None:
+    def _launch(self, function: DeviceFunction, packed: ExpertsOperand, call: GroupedCall) -> None:
         config: WgmmaConfig = config_of(self.compiled, WgmmaConfig)
-        tiles = most * -(-packed.n // wgmma_block_rows(config))
-        x, _, *factors = weights
+        tiles = call.most * -(-packed.n // wgmma_block_rows(config))
+        x, _, *factors = call.weights
         function.launch(
             (1, min(tiles, _sm_count(function.index) * config.blocks_per_sm)),
             wgmma_threads(config),
-            (self._map(packed.codes, config), x, *factors, *places, *sizes, *strides),
+            (
+                self._map(packed.codes, config),
+                x,
+                *factors,
+                *call.places,
+                *call.sizes,
+                *call.strides,
+            ),
             self._TYPES,
             dependent=bool(config.dependent_launch),
         )
