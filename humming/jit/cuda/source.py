@@ -48,19 +48,11 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
             f"family '{config.family}' renders {LAYOUTS[CUDA_LAYOUT].holds_what}, but got "
             f"'{problem.format}'"
         )
-    if problem.layout == CUDA_A8_LAYOUT:
-        if isinstance(config, MmaConfig):
-            from humming.jit.cuda.mma_source import render_mma_bytes  # it builds on this module
+    if isinstance(config, MmaConfig) and problem.layout == CUDA_A8_LAYOUT:
+        from humming.jit.cuda.mma_source import render_mma_bytes  # it builds on this module
 
-            return render_mma_bytes(config, problem)
-        raise FormatError(
-            f"family '{config.family}' reads layout '{CUDA_LAYOUT}', but got '{problem.layout}'"
-        )
-    if isinstance(config, CpuConfig) or problem.activation_dtype not in CXX_TYPES:
-        raise LegalityError(
-            f"CUDA kernels take {' or '.join(CXX_TYPES)} activations and configs of CUDA "
-            f"families, but got {problem.activation_dtype} and family '{config.family}'"
-        )
+        return render_mma_bytes(config, problem)
+    _check_numbers(config, problem)
     static: dict[str, Any] = {
         **config_to_dict(config),
         "format": problem.format,
@@ -97,6 +89,19 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
         headers=headers_of(text, INCLUDE_DIR),
         static=static,
     )
+
+
+def _check_numbers(config: KernelConfig, problem: Problem) -> None:
+    """Refuses what families do not render whose products are of 16 bits."""
+    if problem.layout == CUDA_A8_LAYOUT:
+        raise FormatError(
+            f"family '{config.family}' reads layout '{CUDA_LAYOUT}', but got '{problem.layout}'"
+        )
+    if isinstance(config, CpuConfig) or problem.activation_dtype not in CXX_TYPES:
+        raise LegalityError(
+            f"CUDA kernels take {' or '.join(CXX_TYPES)} activations and configs of CUDA "
+            f"families, but got {problem.activation_dtype} and family '{config.family}'"
+        )
 
 
 def input_recipe(problem: Problem, nibbles: bool = False) -> dict[str, str] | None:
