@@ -12,7 +12,7 @@ import sys
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -22,7 +22,23 @@ from humming.settings import database_url, tables_dir
 from humming.version import __version__, require_alone
 from tuner.budget import Budget, parse_duration, spent_s
 from tuner.commands import machine, models, moving, records, tables
-from tuner.commands.options import AsJson, Database, DeviceName, Format, Model, Tokens, Tp
+from tuner.commands.options import (
+    AsJson,
+    BatchInvariant,
+    Database,
+    DeviceName,
+    Duration,
+    Fleet,
+    Format,
+    FromMisses,
+    Model,
+    Ray,
+    Resume,
+    Routing,
+    Tokens,
+    Tp,
+    Version,
+)
 from tuner.commands.output import console, interruptible, named_device, print_json, say
 from tuner.fleet.crews import crew_of
 from tuner.pipeline import Job, tune
@@ -68,32 +84,16 @@ def main_job(
     m: Tokens = "1,16,256",
     device: DeviceName = "auto",
     db: Database = None,
-    budget: Annotated[
-        str | None, typer.Option(help="Time in all, from process start, such as 60s or 10m.")
-    ] = None,
+    budget: Duration = None,
     format: Format = None,
-    routing: Annotated[
-        str,
-        typer.Option(help="How tokens fall on experts: uniform, zipf1.2, or a recorded file."),
-    ] = "uniform",
-    batch_invariant: Annotated[
-        bool,
-        typer.Option("--batch-invariant", help="Tune for humming.set_batch_invariant(True)."),
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--continue", help="Search on where a problem is settled.")
-    ] = False,
-    fleet: Annotated[
-        bool, typer.Option("--fleet", help="Tune on all GPUs of this host at once.")
-    ] = False,
-    ray: Annotated[
-        str | None, typer.Option("--ray", help="Tune on the devices of a Ray cluster.")
-    ] = None,
-    from_misses: Annotated[
-        bool, typer.Option("--from-misses", help="Tune what serving processes missed most.")
-    ] = False,
+    routing: Routing = "uniform",
+    batch_invariant: BatchInvariant = False,
+    resume: Resume = False,
+    fleet: Fleet = False,
+    ray: Ray = None,
+    from_misses: FromMisses = False,
     as_json: AsJson = False,
-    show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    show_version: Version = False,
 ) -> None:
     """Tune the kernels of a model's linear layers on this machine, and keep what was proven.
 
