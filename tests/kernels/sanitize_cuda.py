@@ -1,9 +1,12 @@
 """A sample of configs of each CUDA family, launched once each: what compute-sanitizer is run on.
 
+    python tests/kernels/sanitize_cuda.py --compile
     compute-sanitizer --tool memcheck python tests/kernels/sanitize_cuda.py
-    compute-sanitizer --tool racecheck python tests/kernels/sanitize_cuda.py skinny
+    compute-sanitizer --tool racecheck python tests/kernels/sanitize_cuda.py skinny mma
 
-Arguments are families; without any, all of this GPU. Numbers are other tests' business.
+Arguments are families; without any, all of this GPU. `--compile` only fills the kernel cache, at
+full speed. Operands are made on the CPU, so that the tool sees our kernels alone. Numbers are other
+tests' business.
 """
 
 from __future__ import annotations
@@ -19,7 +22,17 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 from cuda_cases import PLAIN, problem  # noqa: E402
 from format_cases import random_weight  # noqa: E402
-from gpu_cases import KNOBS, MMA, WARPGROUP, device, dtypes, kernel_for  # noqa: E402
+from gpu_cases import (  # noqa: E402
+    KNOBS,
+    MMA,
+    WARPGROUP,
+    compile_problems,
+    device,
+    dtypes,
+    kernel_for,
+)
+from mma_bytes_cases import FORMATS as CODE_FORMATS  # noqa: E402
+from mma_bytes_cases import bytes_configs, bytes_problem, takes  # noqa: E402
 from mma_cases import PLAIN_MMA  # noqa: E402
 from wgmma8_cases import FORMATS as BYTE_FORMATS  # noqa: E402
 from wgmma8_cases import byte_problem, wgmma8_configs  # noqa: E402
@@ -61,16 +74,27 @@ def sample() -> list[tuple[KernelConfig, Problem]]:
             asked = byte_problem(format, 328, 520, config.block_m)
             if not config_violations(config, asked, device()):
                 found.append((config, asked))
+    return found + _of_codes(dtype)
+
+
+def _of_codes(dtype: str) -> list[tuple[KernelConfig, Problem]]:
+    """A config of `mma` for every second format whose codes this GPU multiplies."""
+    found = []
+    capability = device().compute_capability or (0, 0)
+    for index, format in enumerate(CODE_FORMATS[::2]):
+        if takes(format, capability):
+            configs = bytes_configs(format, capability, dtype)
+            found.append((configs[index % len(configs)], bytes_problem(format, dtype, 328, 520)))
     return found
 
 
 def launch_once(config: KernelConfig, asked: Problem) -> None:
     """One launch with fresh operands; of the family dequantize its own kernel alone."""
-    made = torch.Generator("cuda").manual_seed(1)
+    made = torch.Generator().manual_seed(1)
     of, m = TORCH_DTYPES[asked.activation_dtype], min(asked.m, 40)
     q = random_weight(asked.format, asked.n, asked.k, asked.activation_dtype, made, asked.act_order)
-    packed, loaded = pack(q, asked.layout, of), kernel_for(config, asked)
-    x = torch.ones(m, asked.k, dtype=of, device="cuda")
+    packed, loaded = pack(q, asked.layout, of).to("cuda"), kernel_for(config, asked)
+    x = torch.ones(m, asked.k, dtype=of).to("cuda")
     if isinstance(loaded, DequantizeKernel):
         w = loaded._workspace(x, asked.n, asked.k, None)
         loaded._dequantize(loaded.function(0), packed, 0, asked.n, w)
@@ -79,12 +103,17 @@ def launch_once(config: KernelConfig, asked: Problem) -> None:
     torch.cuda.synchronize()
 
 
-def main(families: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Prints each launch, so that a report can be read."""
-    for config, asked in sample():
-        if not families or config.family in families:
-            launch_once(config, asked)
-            print(config.family, config, asked.format, asked.n, asked.k, asked.m, flush=True)
+    families = set(arguments) - {"--compile"}
+    chosen = [pair for pair in sample() if not families or pair[0].family in families]
+    if "--compile" in arguments:
+        compile_problems(chosen)
+        return
+    for config, asked in chosen:
+        launch_once(config, asked)
+        print(config.family, config, asked.format, asked.n, asked.k, asked.m, flush=True)
+    print(f"{len(chosen)} launches", flush=True)
 
 
 if __name__ == "__main__":

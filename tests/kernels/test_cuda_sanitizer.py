@@ -20,7 +20,9 @@ def test_a_sample_of_each_family_is_clean(tool):
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None:
         pytest.skip("compute-sanitizer is not installed")
-    command = [sanitizer, "--tool", tool, "--error-exitcode", "9", sys.executable, str(SAMPLE)]
+    sample = [sys.executable, str(SAMPLE)]
+    subprocess.run([*sample, "--compile"], check=True, timeout=300)
+    command = [sanitizer, "--tool", tool, "--error-exitcode", "9", *sample]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     assert "ERROR SUMMARY: 0 errors" in done.stdout or "0 hazards displayed" in done.stdout
