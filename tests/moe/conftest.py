@@ -1,6 +1,7 @@
-"""Puts the shared cases of this folder within reach of its tests."""
+"""Puts the shared cases of this folder, and those of kernels, within reach of its tests."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "kernels")]

@@ -67,12 +67,13 @@ def check(op: str, format: str, n: int, k: int, skew: str, dtype: str, m: int) -
         assert bool((error <= most * size + 1e-6).all()), (op, format, n, k, skew, m)
 
 
-@pytest.mark.parametrize("format", FORMATS + QUANTIZED)
-def test_every_op_shape_and_skew_is_within_the_bound(format):
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("format", QUANTIZED + FORMATS)
+def test_every_op_shape_and_skew_is_within_the_bound(format, op):
     dtypes = ("bf16", "fp16") if torch.cuda.get_device_capability() >= (8, 0) else ("fp16",)
-    for number, (op, skew, m) in enumerate(product(OPS, SKEWS, (0, 1, 9, 70, 300))):
-        n, k = SHAPES[number % len(SHAPES)]
-        check(op, format, n, k, skew, dtypes[number % len(dtypes)], m)
+    for (i, skew), (j, m) in product(enumerate(SKEWS), enumerate((0, 1, 9, 70, 300))):
+        n, k = SHAPES[(i + j) % len(SHAPES)]
+        check(op, format, n, k, skew, dtypes[(i + j) % len(dtypes)], m)
 
 
 def test_ten_thousand_random_routings_give_no_wrong_row():
