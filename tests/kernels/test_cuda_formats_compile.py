@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from cuda_cases import CAPABILITIES, PLAIN, gpu, problem
 from format_cases import FORMATS
+from mma_cases import PLAIN_MMA
+from wgmma_cases import PLAIN_WGMMA
 
 from humming.dispatch.heuristics import heuristic
 from humming.errors import CompileError, FormatError
@@ -24,6 +26,8 @@ from humming.spec.problem import Problem
 Call = tuple[KernelConfig, Problem, Device]
 
 CONFIGS: dict[str, KernelConfig] = {"skinny": PLAIN, "dequantize": DequantizeConfig(8, 2, 0)}
+PLAIN_CONFIGS: tuple[KernelConfig, ...] = (*CONFIGS.values(), PLAIN_MMA, PLAIN_WGMMA)
+KINDS = [(dtype, act_order) for dtype in ("bf16", "fp16") for act_order in (False, True)]
 
 
 def _calls(families: list[str], formats: Sequence[str]) -> Iterator[Call]:
@@ -69,27 +73,35 @@ def test_a_cover_of_formats_and_gpus_compiles_without_warnings():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", CAPABILITIES)
-def test_every_format_compiles_for_every_gpu(capability):
-    asked = [
-        (config, problem(dtype, format=format, act_order=act_order), gpu(capability))
-        for config in CONFIGS.values()
-        for format in FORMATS
-        for dtype in ("bf16", "fp16")
-        for act_order in (False, True)
-    ]
-    _compile([call for call in asked if not config_violations(*call)])
+def test_every_format_compiles_by_every_family_for_every_gpu(capability):
+    """Each by one activation type, with or without act-order; from one to the next all take the
+    next."""
+    calls, turn = [], CAPABILITIES.index(capability)
+    for config in PLAIN_CONFIGS:
+        for number, format in enumerate(FORMATS):
+            for step in range(len(KINDS)):
+                dtype, act_order = KINDS[(turn + number + step) % len(KINDS)]
+                asked = problem(dtype, format=format, act_order=act_order)
+                if not config_violations(config, asked, gpu(capability)):
+                    calls.append((config, asked, gpu(capability)))
+                    break
+    assert len(calls) > 2 * len(FORMATS)
+    _compile(calls)
 
 
 def _spilled(formats: tuple[str, ...], capability: tuple[int, int], rows: list[int]) -> list[str]:
-    """Default configs that spill registers."""
-    device, found = gpu(capability), {}
-    for format in formats:
-        for dtype in ("bf16", "fp16"):
-            for n, k in ((8192, 8192), (4096, 14336), (1000, 520)):
-                for m in rows:
-                    asked = problem(dtype, n, k, m, format)
-                    if families_for(asked, device):
-                        found[heuristic(asked, device), format, dtype] = asked
+    """Default configs that spill registers, each of one activation type and shape: from one to the
+    next all take the next."""
+    device, found, turn = gpu(capability), {}, CAPABILITIES.index(capability)
+    for number, format in enumerate(formats):
+        for step, m in enumerate(rows):
+            n, k = ((8192, 8192), (4096, 14336), (1000, 520))[(number + step) % 3]
+            for other in range(2):
+                dtype = ("bf16", "fp16")[(number + step + turn + other) % 2]
+                asked = problem(dtype, n, k, m, format)
+                if families_for(asked, device):
+                    found[heuristic(asked, device), format, dtype] = asked
+                    break
 
     def one(asked: tuple[KernelConfig, Problem]) -> str:
         source = render(*asked)
