@@ -27,7 +27,7 @@ from benchmarks.gemm_peer import Warming
 from benchmarks.provenance import provenance
 from humming.errors import HummingError
 from humming.jit.detect import find_device
-from tuner.promote import paired_ratio
+from tuner.promoting.verdict import paired_ratio
 
 _SIDE = Path(__file__).with_name("causal_lm_side.py")
 _ROOT = _SIDE.parents[1]

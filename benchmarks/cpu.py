@@ -3,7 +3,7 @@
 The layer is tuned first, by our own tuner from an empty database, never by hand; then it is called
 as a user calls it. All sides are measured in rounds, in random order within a round, each walking
 through so many distinct copies of its weight that the last-level cache stays cold. The policy is
-tuner/measure.py's, the intervals are tuner/promote.py's.
+tuner/measuring/samples.py's, the intervals are tuner/promoting/verdict.py's.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from humming.jit.identity import serving_device
 from humming.quantize.quantizers import quantize
 from humming.quantize.tensor import QuantizedTensor
 from humming.spec.config import config_to_dict
-from tuner.budget import parse_duration
-from tuner.measure import paired_us
-from tuner.measure_cpu import cpu_sample
-from tuner.policy import CPU
-from tuner.promote import paired_ratio
+from tuner.measuring.policy import CPU
+from tuner.measuring.samples import paired_us
+from tuner.measuring.samples_cpu import cpu_sample
+from tuner.planning.budget import parse_duration
+from tuner.promoting.verdict import paired_ratio
 
 MIN_ROUNDS = 5
 

@@ -27,7 +27,7 @@ from benchmarks.provenance import provenance
 from humming.errors import HummingError
 from humming.jit.identity import serving_device
 from humming.linear import HummingLinear
-from tuner.conditions import CpuMonitor, foul
+from tuner.measuring.conditions import CpuMonitor, foul
 
 N, K = 128, 128
 CALLS = 100

@@ -39,8 +39,8 @@ from humming.spec.config import config_from_dict, config_to_dict
 from humming.spec.device import Device
 from humming.spec.layouts import layout_for
 from humming.spec.problem import Problem
-from tuner.budget import parse_duration
-from tuner.promote import paired_ratio
+from tuner.planning.budget import parse_duration
+from tuner.promoting.verdict import paired_ratio
 
 ROUNDS, REPLAYS = 5, 3
 _FORMAT = "int4g128"

@@ -19,7 +19,7 @@ from humming.spec.device import Device
 from humming.spec.formats import QuantFormat
 from humming.spec.layouts import CUDA_A8_LAYOUT, layout_for
 from humming.spec.problem import Problem
-from tuner.measure_cuda import cuda_sample
+from tuner.measuring.samples_cuda import cuda_sample
 
 _FP8 = torch.float8_e4m3fn
 BY_TORCH = ("fp8e4m3-fp8e4m3",)

@@ -23,15 +23,15 @@ from humming.settings import tables_dir
 from humming.spec.config import KernelConfig
 from humming.spec.device import Device
 from humming.spec.problem import Problem
-from tuner.budget import Budget
-from tuner.compile_pool import cores
 from tuner.pipeline import Job, plan, tune
+from tuner.planning.budget import Budget
+from tuner.planning.tasks import Task
 from tuner.progress import Watch
-from tuner.sampler import Sampler
+from tuner.searching.compile_pool import cores
+from tuner.searching.sampler import Sampler
 from tuner.store.open import open_store
 from tuner.store.records import Winner
 from tuner.store.store import Store
-from tuner.tasks import Task
 
 Shape = tuple[int, int]
 Point = tuple[str, int, int, int]

@@ -20,8 +20,8 @@ from humming.quantize import QuantizedTensor, quantize
 from humming.quantize.activations import requantized
 from humming.spec.device import Device
 from humming.spec.formats import QuantFormat
-from tuner.measure import rotation
-from tuner.measure_cuda import cuda_sample
+from tuner.measuring.samples import rotation
+from tuner.measuring.samples_cuda import cuda_sample
 
 _ROWS_CHECKED = 256
 _PROBE_THREADS, _PROBE_WAVES = 512, (1, 2, 4)

@@ -39,7 +39,7 @@ from humming.spec.config import KernelConfig
 from humming.spec.device import Device
 from humming.spec.layouts import layout_for
 from humming.spec.problem import Problem
-from tuner.budget import parse_duration
+from tuner.planning.budget import parse_duration
 
 DRAWS, ROUNDS, REPLAYS = 12, 5, 3
 _SERVER = Path(__file__).with_name("moe_peer_server.py")
@@ -154,8 +154,8 @@ def tuned(
     from random import Random
 
     from search_spaces.load import load_spaces
-    from tuner.candidates import legal_candidates
-    from tuner.compile_pool import cores
+    from tuner.searching.candidates import legal_candidates
+    from tuner.searching.compile_pool import cores
 
     device = ours._device
     every = list(legal_candidates(problem, device, load_spaces()).configs.values())

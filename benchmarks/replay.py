@@ -22,8 +22,8 @@ from humming.spec.device import Device
 from humming.spec.problem import Problem
 from search_spaces.load import load_spaces
 from search_spaces.select import select
-from tuner.stopping import SMALL, stop
-from tuner.surrogate import Surrogate
+from tuner.searching.stopping import SMALL, stop
+from tuner.searching.surrogate import Surrogate
 
 GOAL = 0.98
 NEWS = 0.99

@@ -13,7 +13,7 @@ import humming
 from humming.dispatch.tables import TunedTable
 from humming.quantize.tensor import QuantizedTensor
 from humming.reference import error_bound, matmul_float64
-from tuner.measure import rotation
+from tuner.measuring.samples import rotation
 
 GROUP = 128
 Call = Callable[[], torch.Tensor]

@@ -20,16 +20,16 @@ from humming.settings import tables_dir
 from humming.spec.config import CpuConfig, config_id
 from humming.spec.identity import Identity
 from humming.spec.problem import M_END, Problem
-from tuner.candidates import Candidates
 from tuner.pipeline import Tuned
+from tuner.planning.tasks import Task
 from tuner.report import to_json
+from tuner.searching.candidates import Candidates
 from tuner.store import rows, schema, tables
 from tuner.store.address import parse
 from tuner.store.connections import Connections
 from tuner.store.entries import entries
 from tuner.store.open import open_store
 from tuner.store.store import Store
-from tuner.tasks import Task
 from tuner.workload.layers import LayerGroup, Workload
 
 MACHINES, PROBLEMS = 50, 500

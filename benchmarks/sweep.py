@@ -25,11 +25,11 @@ from humming.spec.device import Device
 from humming.spec.layouts import layout_for
 from humming.spec.problem import Problem
 from search_spaces.load import load_spaces
-from tuner.candidates import legal_candidates
-from tuner.compile_pool import compile_all
-from tuner.isolation import Worker, WorkerLostError
-from tuner.messages import Open, Race, Raced, Trial, Trialled
-from tuner.tasks import parse_m
+from tuner.planning.tasks import parse_m
+from tuner.searching.candidates import legal_candidates
+from tuner.searching.compile_pool import compile_all
+from tuner.worker.isolation import Worker, WorkerLostError
+from tuner.worker.messages import Open, Race, Raced, Trial, Trialled
 
 ROUNDS = 5
 TIMEOUT_S = 600.0

@@ -1,5 +1,5 @@
 """Optuna's own way to propose candidates, its tree-structured Parzen estimator, which replays
-compare with the tuner's. The tuner's study is tuner/sampler.py."""
+compare with the tuner's. The tuner's study is tuner/searching/sampler.py."""
 
 from __future__ import annotations
 

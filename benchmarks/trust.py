@@ -26,15 +26,15 @@ from humming.jit.detect import find_device
 from humming.jit.identity import here, serving_device
 from humming.spec.config import config_id, config_to_dict
 from humming.spec.device import Device
-from tuner.budget import Budget, parse_duration
-from tuner.isolation import Worker
 from tuner.pipeline import Job, plan, read_bytes_per_s, settle
+from tuner.planning.budget import Budget, parse_duration
+from tuner.planning.tasks import parse_m
 from tuner.progress import Watch
-from tuner.promote import paired_ratio
+from tuner.promoting.verdict import paired_ratio
+from tuner.searching.trials import Scope
 from tuner.store.open import open_store
 from tuner.store.records import Winner
-from tuner.tasks import parse_m
-from tuner.trials import Scope
+from tuner.worker.isolation import Worker
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ from humming.dispatch.tables import TunedTable
 from humming.errors import HummingError
 from humming.settings import tables_dir
 from humming.spec.device import Device
-from tuner.budget import Budget
 from tuner.pipeline import Job, tune
+from tuner.planning.budget import Budget
 from tuner.progress import Watch
 from tuner.store.open import open_store
 from tuner.store.records import Settled, Winner

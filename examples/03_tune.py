@@ -11,8 +11,8 @@ from rich.console import Console
 import humming
 from humming.jit.identity import serving_device
 from humming.settings import tables_dir
-from tuner.budget import Budget
 from tuner.pipeline import Job, tune
+from tuner.planning.budget import Budget
 from tuner.progress import Watch
 from tuner.store.open import open_store
 

@@ -20,7 +20,6 @@ from rich.console import Console
 from humming.errors import HummingError, UsageError
 from humming.settings import database_url, tables_dir
 from humming.version import __version__, require_alone
-from tuner.budget import Budget, parse_duration, spent_s
 from tuner.commands import machine, models, moving, records, tables
 from tuner.commands.options import (
     AsJson,
@@ -42,11 +41,12 @@ from tuner.commands.options import (
 from tuner.commands.output import console, interruptible, named_device, print_json, say
 from tuner.fleet.crews import crew_of
 from tuner.pipeline import Job, tune
+from tuner.planning.budget import Budget, parse_duration, spent_s
+from tuner.planning.tasks import parse_m, parse_routing
 from tuner.progress import Watch
 from tuner.report import print_table, to_json
 from tuner.store.failover import open_for_tuning
 from tuner.store.migrate import upgrade
-from tuner.tasks import parse_m, parse_routing
 
 app = typer.Typer(
     add_completion=False,

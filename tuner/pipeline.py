@@ -20,21 +20,21 @@ from humming.spec.device import Device
 from humming.spec.identity import Identity
 from humming.spec.routing import UNIFORM
 from search_spaces.load import load_spaces
-from tuner.budget import Budget
-from tuner.compile_pool import cores
-from tuner.cross_measuring import cross_measure
-from tuner.finals import hold_finals
 from tuner.fleet.misses import missed_tasks
 from tuner.fleet.sharing import share_out
 from tuner.fleet.work import Crew, Work
-from tuner.isolation import Worker, WorkerLostError
-from tuner.messages import Done, Open, Rate, ReadLimit
+from tuner.planning.budget import Budget
+from tuner.planning.tasks import Skipped, Task, make_tasks
 from tuner.progress import Watch
-from tuner.search import Scope, search
+from tuner.promoting.cross_measuring import cross_measure
+from tuner.promoting.finals import hold_finals
+from tuner.searching.compile_pool import cores
+from tuner.searching.search import Scope, search
+from tuner.searching.trials import GRACE_S
 from tuner.store.store import Store
 from tuner.store.tables import publish
-from tuner.tasks import Skipped, Task, make_tasks
-from tuner.trials import GRACE_S
+from tuner.worker.isolation import Worker, WorkerLostError
+from tuner.worker.messages import Done, Open, Rate, ReadLimit
 from tuner.workload import Workload, read_workload
 
 OPEN_TIMEOUT_S = 120.0

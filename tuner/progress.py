@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from humming.spec.config import KernelConfig
-from tuner.tasks import Task
+from tuner.planning.tasks import Task
 
 
 class Watch:

@@ -11,9 +11,9 @@ from rich.table import Table
 
 from humming.spec.config import config_from_dict, config_to_dict
 from tuner.pipeline import Tuned
+from tuner.planning.tasks import Task
 from tuner.store.records import Winner
 from tuner.store.store import Store
-from tuner.tasks import Task
 from tuner.workload.layers import row
 
 

@@ -23,7 +23,7 @@ from humming.spec.device import Device
 from humming.spec.layouts import layout_for
 from humming.spec.problem import Problem
 from humming.spec.routing import UNIFORM
-from tuner.compile_pool import cores
+from tuner.searching.compile_pool import cores
 from tuner.workload import LayerGroup, Workload, read_workload
 
 

@@ -41,8 +41,8 @@ RULES: dict[str, Tier] = {
 
 
 POLICIES = {"cpu": "cpu-cold-median-2", "cuda": "cuda-cold-graph-median-2"}
-"""Device kind -> name of the timing policy that its measurements follow (tuner/policy.py says what
-it is); a change of a policy is a new name."""
+"""Device kind -> name of the timing policy that its measurements follow (tuner/measuring/policy.py
+says what it is); a change of a policy is a new name."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.climber import Climber
 from benchmarks.tpe import Samplers
 from humming.spec.config import config_id
-from tests.tuner.test_sampler import LEGAL, PARAMETERS
+from tests.tuner.searching.test_sampler import LEGAL, PARAMETERS
 
 
 def hill(config):

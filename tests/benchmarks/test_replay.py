@@ -5,7 +5,7 @@ from pathlib import Path
 
 from benchmarks.replay import read_sweep, recorded, replay
 from humming.spec.config import config_id
-from tuner.surrogate import Surrogate
+from tuner.searching.surrogate import Surrogate
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 

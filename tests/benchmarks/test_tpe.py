@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.tpe import Sampler
 from humming.spec.config import CpuConfig, config_id
-from tests.tuner.test_sampler import LEGAL, PARAMETERS
+from tests.tuner.searching.test_sampler import LEGAL, PARAMETERS
 
 
 def drain(sampler):

@@ -74,7 +74,8 @@ def test_paths_are_found():
 
 def test_the_architecture_names_every_module_of_the_road():
     named = set(paths_of("ARCHITECTURE.md"))
-    for folder in ("humming", "humming/spec", "tuner"):
+    road = ("planning", "searching", "worker", "measuring", "promoting", "evidence")
+    for folder in ("humming", "humming/spec", "tuner", *(f"tuner/{name}" for name in road)):
         modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).glob("[a-z]*.py")}
         assert modules <= named, f"ARCHITECTURE.md lacks {sorted(modules - named)}"
 

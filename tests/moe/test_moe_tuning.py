@@ -22,10 +22,10 @@ from humming.spec.config import CpuConfig
 from humming.spec.device import CODE_PATH_FLAGS
 from humming.spec.problem import Problem
 from humming.spec.routing import check_routing, distance, loads_of, routing_of
-from tuner.bench_experts import bench_for
-from tuner.messages import Open, Trial
-from tuner.verify import WrongResultError
-from tuner.verify_experts import check_experts, make_experts_case
+from tuner.worker.bench_experts import bench_for
+from tuner.worker.messages import Open, Trial
+from tuner.worker.verify import WrongResultError
+from tuner.worker.verify_experts import check_experts, make_experts_case
 
 
 def problem(m: int = 4, routing: str = "uniform") -> Problem:

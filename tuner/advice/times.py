@@ -20,10 +20,10 @@ from humming.spec.device import Device
 from humming.spec.dtypes import dtype
 from humming.spec.identity import tier
 from humming.spec.problem import Problem
-from tuner.bench import torch_device
 from tuner.store.migrate import revision
 from tuner.store.open import open_store
-from tuner.verify import float_type
+from tuner.worker.bench import torch_device
+from tuner.worker.verify import float_type
 from tuner.workload import LayerGroup
 
 _SHAPE = (256, 1024, 1024)

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from humming.errors import UsageError
-from tuner import advice, explaining, warming
+from tuner import advice, warming
 from tuner.commands.options import AsJson, Database, DeviceName, Format, Model, Tokens, Tp
 from tuner.commands.output import console, named_device, print_json
-from tuner.planning import plan_json, print_plan
-from tuner.tasks import parse_m
+from tuner.evidence import explaining
+from tuner.planning.predicting import plan_json, print_plan
+from tuner.planning.tasks import parse_m
 
 
 def plan(

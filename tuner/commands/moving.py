@@ -12,10 +12,10 @@ import typer
 from humming.dispatch.pointers import is_id
 from humming.errors import UsageError
 from humming.settings import database_url, table_name, tables_dir
-from tuner import t4
-from tuner.budget import parse_duration
 from tuner.commands.options import AsJson, Database
 from tuner.commands.output import print_json, say
+from tuner.evidence import t4
+from tuner.planning.budget import parse_duration
 from tuner.store.migrate import revision
 from tuner.store.moving import exporting, merging, pruning
 from tuner.store.open import open_store

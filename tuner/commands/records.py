@@ -12,11 +12,12 @@ from rich.console import Console
 
 from humming.errors import UsageError
 from humming.settings import database_url, tables_dir
-from tuner import comparing, reproducing, verifying
-from tuner.budget import Budget, parse_duration, process_age_s
+from tuner import verifying
 from tuner.commands.moving import moment
 from tuner.commands.options import AsJson, Database, DeviceName
 from tuner.commands.output import console, interruptible, named_device, print_json, say
+from tuner.evidence import comparing, reproducing
+from tuner.planning.budget import Budget, parse_duration, process_age_s
 from tuner.progress import Watch
 from tuner.store.open import open_store
 from tuner.store.records import Winner

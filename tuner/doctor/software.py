@@ -20,8 +20,8 @@ from humming.jit.nvrtc import find_nvrtc
 from humming.jit.source import read_probe_source
 from humming.quantize import quantize
 from humming.reference import error_bound, matmul_float64
-from tuner.bench import torch_device
 from tuner.doctor.finding import Finding, Surroundings, fail, failed_by, ok
+from tuner.worker.bench import torch_device
 
 OURS = "humming-tune"
 TOP_LEVEL = ("humming", "search_spaces", "tuner")

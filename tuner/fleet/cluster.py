@@ -19,9 +19,9 @@ from humming.errors import HummingError, UsageError
 from humming.jit.detect import find_device
 from humming.jit.identity import here, serving_device
 from humming.spec.identity import Identity
-from tuner.budget import Budget
 from tuner.fleet.member import carry_out
 from tuner.fleet.work import Order, Result, Work
+from tuner.planning.budget import Budget
 from tuner.store.address import parse
 
 RETRIES = 3

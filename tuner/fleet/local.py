@@ -22,8 +22,8 @@ from humming.jit.detect import usable_gpus
 from humming.jit.identity import here, serving_device
 from humming.spec.device import Device
 from humming.spec.identity import Identity
-from tuner.budget import Budget
 from tuner.fleet.work import Order, Result, Work
+from tuner.planning.budget import Budget
 
 STARTS = 4
 """How often a member is started in all before its device is given up."""

@@ -18,13 +18,13 @@ from rich.console import Console
 from humming.errors import HummingError
 from humming.jit.identity import here
 from search_spaces.load import load_spaces
-from tuner.budget import Budget
 from tuner.fleet.misses import missed_tasks
 from tuner.fleet.work import Order, Result
 from tuner.pipeline import Count, settle_open
+from tuner.planning.budget import Budget
+from tuner.planning.tasks import make_tasks
 from tuner.progress import Watch
 from tuner.store.failover import open_for_tuning
-from tuner.tasks import make_tasks
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 

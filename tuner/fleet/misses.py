@@ -14,12 +14,12 @@ from humming.ledger import folder
 from humming.spec.identity import Identity
 from humming.spec.problem import Problem
 from search_spaces.load import load_spaces
-from tuner.candidates import legal_candidates
+from tuner.planning.tasks import MOST_CHECKED_M, Task
+from tuner.searching.candidates import legal_candidates
 from tuner.store.entries import entries
 from tuner.store.ledger import Traffic, absorb, traffic
 from tuner.store.records import Winner
 from tuner.store.store import Store
-from tuner.tasks import MOST_CHECKED_M, Task
 from tuner.workload import LayerGroup, Workload
 
 USUAL_GAIN, LEAST_GAIN = 0.1, 0.02

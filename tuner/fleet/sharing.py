@@ -11,11 +11,11 @@ from datetime import datetime
 
 from humming.errors import StoreError
 from humming.spec.identity import Identity
-from tuner.budget import Budget
+from tuner.planning.budget import Budget
+from tuner.planning.tasks import Task
+from tuner.planning.weights import weights
 from tuner.store.records import Lease
 from tuner.store.store import Store
-from tuner.tasks import Task
-from tuner.weights import weights
 
 LEASE_S = 60.0
 """After this long without a renewal someone else takes a problem over."""

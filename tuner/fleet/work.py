@@ -10,7 +10,7 @@ from typing import Protocol
 
 from humming.spec.device import Device
 from humming.spec.identity import Identity
-from tuner.budget import Budget
+from tuner.planning.budget import Budget
 from tuner.workload import Workload
 
 

@@ -1,7 +1,7 @@
 """The command `verify`: what serves against the heuristic once more, on this machine as it is now.
 
 Which records are looked at is choosing.py, how checking.py. Whether a kernel's numbers are right is
-tuner/verify.py's.
+tuner/worker/verify.py's.
 """
 
 from tuner.verifying.checking import verify

@@ -16,17 +16,17 @@ from humming.jit.identity import here
 from humming.spec.device import Device
 from humming.spec.identity import Identity, Tier
 from humming.spec.legality import config_violations
-from tuner.budget import Budget
-from tuner.compile_pool import compile_all
-from tuner.conditions import clean_rounds, foul
-from tuner.isolation import Worker, WorkerLostError
-from tuner.messages import Open, Race, Raced, Trial, Trialled
+from tuner.measuring.conditions import clean_rounds, foul
+from tuner.planning.budget import Budget
 from tuner.progress import Watch
-from tuner.promote import MIN_ROUNDS, Interval, paired_ratio, proven
+from tuner.promoting.verdict import MIN_ROUNDS, Interval, paired_ratio, proven
+from tuner.searching.compile_pool import compile_all
 from tuner.store.records import Winner
 from tuner.store.store import Store
 from tuner.store.tables import publish
 from tuner.verifying.choosing import served, stratified
+from tuner.worker.isolation import Worker, WorkerLostError
+from tuner.worker.messages import Open, Race, Raced, Trial, Trialled
 
 ROUNDS = 48
 TIMEOUT_S = 120.0

@@ -10,8 +10,8 @@ from search_spaces.load import load_spaces
 from tests.tuner.test_cli import call, expect_one_sentence, model  # noqa: F401  (fixtures)
 from tuner.advice import accuracy, times
 from tuner.advice.options import PLAIN, STORED
+from tuner.planning.tasks import make_tasks
 from tuner.store.open import open_store
-from tuner.tasks import make_tasks
 from tuner.workload import read_workload
 
 

@@ -19,10 +19,10 @@ from humming.errors import UsageError
 from humming.jit.detect import cpu_device
 from humming.jit.identity import here
 from humming.spec.device import Device
-from tuner.budget import Budget
 from tuner.fleet.crews import crew_of
 from tuner.fleet.local import LocalCrew
 from tuner.pipeline import Job, tune
+from tuner.planning.budget import Budget
 from tuner.progress import Watch
 from tuner.store.open import open_store
 from tuner.store.store import Store

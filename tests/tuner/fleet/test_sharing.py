@@ -13,13 +13,13 @@ from sqlalchemy import update
 from humming.jit.detect import cpu_device
 from humming.jit.identity import here
 from search_spaces.load import load_spaces
-from tuner.budget import Budget
 from tuner.fleet import sharing
 from tuner.fleet.sharing import share_out
+from tuner.planning.budget import Budget
+from tuner.planning.tasks import Task, make_tasks
 from tuner.store.open import open_store
 from tuner.store.schema import leases
 from tuner.store.store import Store
-from tuner.tasks import Task, make_tasks
 from tuner.workload.layers import LayerGroup, Workload
 
 DEVICE = cpu_device(1)

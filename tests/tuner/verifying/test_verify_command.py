@@ -11,11 +11,11 @@ from humming.jit.identity import here, serving_device
 from humming.settings import tables_dir
 from humming.spec.problem import Problem
 from tests.tuner.test_cli import call, expect_one_sentence  # noqa: F401  (fixtures)
-from tuner.messages import Raced, Trialled
 from tuner.store.open import open_store
 from tuner.verifying import checking
 from tuner.verifying.checking import outcome_of
 from tuner.verifying.choosing import served, stratified
+from tuner.worker.messages import Raced, Trialled
 
 CALM = {"waited_share": 0.0}
 LAYER = Problem("int4g128", n=64, k=256, m=1)

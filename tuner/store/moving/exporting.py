@@ -1,5 +1,5 @@
 """What leaves a database in a form that others read: the serving winners as one table file. Bundles
-of all evidence are bundle.py, the community's format is tuner/t4.py.
+of all evidence are bundle.py, the community's format is tuner/evidence/t4.py.
 """
 
 from __future__ import annotations

@@ -1,0 +1,44 @@
+"""One sample on a GPU: a replay of a CUDA graph that walks over the weight sets. When and how often
+is samples.py.
+
+Host time is left out, the gaps between launches are not, as in a decode step that a serving engine
+replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from tuner.measuring.policy import CUDA
+from tuner.measuring.samples import Sample
+
+
+def cuda_sample(calls: Sequence[Callable[[], object]]) -> Sample:
+    """Samples of `calls`, each one call on a weight set of its own, on the current device: a graph
+    of at least as many nodes as the policy says."""
+    calls = list(calls) * -(-(CUDA.nodes or 1) // len(calls))
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for call in calls:
+            call()
+    side.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    graph.replay()
+    torch.cuda.synchronize()
+
+    def sample() -> float:
+        start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        stop = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        start.record()
+        graph.replay()
+        stop.record()
+        stop.synchronize()
+        return float(start.elapsed_time(stop)) * 1e3 / len(calls)
+
+    return sample

@@ -1,0 +1,130 @@
+"""The tensors of an open problem of experts, and the verifying and timing that is done with them
+inside the worker. Dense problems are bench.py."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from humming.moe.rows import Rows
+from humming.quantize.experts import PackedExperts
+from humming.spec.device import Device
+from tuner.measuring.conditions import monitor_for
+from tuner.measuring.policy import policy_of
+from tuner.measuring.samples_cpu import cpu_sample
+from tuner.measuring.samples_cuda import cuda_sample
+from tuner.worker.bench import Bench, torch_device
+from tuner.worker.messages import Open, Trialled
+from tuner.worker.verify import DISTINCT_ROWS, sizes_to_check
+from tuner.worker.verify_experts import ExpertsCase, LaunchExperts, check_experts, make_experts_case
+from tuner.worker.weight_sets import WeightSets
+
+DRAWS = 12
+"""Routings that a walk goes through, each drawn without balance."""
+_MOST_CHECKED_ROWS = 1 << 15  # of outputs beyond the problem's own m
+
+
+class ExpertsBench(Bench):
+    """As Bench, of packed experts: each call has a routing of its own, drawn as the problem says;
+    sorting rows is no part of a time, as a layer does it once for both projections."""
+
+    def __init__(
+        self, request: Open, device: Device, step: Callable[[str], None] = lambda what: None
+    ) -> None:
+        problem = request.problem
+        self._problem, self._device, self._step = problem, device, step
+        self._policy = policy_of(device.kind)
+        self._span = (request.m_low, request.m_high)
+        self._where = torch_device(device)
+        self._seed = time.time_ns() % 2**31
+        self._experts: ExpertsCase = make_experts_case(problem, self._seed, self._where)
+        self._monitor = monitor_for(device)
+        self._sample = cpu_sample if device.kind == "cpu" else cuda_sample
+        self._sets: Any = WeightSets(
+            _copied(self._experts.packed), device.cache_bytes, self._policy
+        )
+
+    def baseline(self) -> Trialled:
+        """torch's linear on 16-bit (or fp32) weights, one call for each expert that is met."""
+        case, m = self._experts, self._problem.m
+        x = self._rows_of_x(m)
+        weights = [q.dequantize(x.dtype) for q in case.quantized]
+        ids = case.ids(m, self._seed).flatten().long()
+        met = [(int(e), (ids == int(e)).nonzero().flatten()) for e in set(ids.tolist())]
+        top_k = self._problem.top_k or 1
+
+        def call() -> None:
+            for expert, rows in met:
+                torch.nn.functional.linear(x[rows // top_k], weights[expert % len(weights)])
+
+        samples, beside = self._samples([call])
+        return Trialled("ok", samples, conditions=beside)
+
+    def _verify(self, kernel: Any, block_m: int) -> float:
+        launch, m = self._experts_launcher(kernel), self._problem.m
+        low, high = self._span
+        top_k = self._problem.top_k or 1
+        most = max(m, _MOST_CHECKED_ROWS // top_k)
+        worst = 0.0
+        for size in [m, *sizes_to_check(m, low, min(high, most), block_m)]:
+            self._step(f"verifying m={size}")
+            worst = max(worst, check_experts(launch, self._experts, size, self._seed + size))
+        return worst
+
+    def _experts_launcher(self, kernel: Any) -> LaunchExperts:
+        def launch(
+            x: torch.Tensor,
+            packed: PackedExperts,
+            bias: torch.Tensor | None,
+            out: torch.Tensor,
+            rows: Rows,
+        ) -> None:
+            if rows.count:
+                room = self._room(kernel, rows)
+                kernel.launch_experts(x, packed, bias, out, rows, room, self._threads)
+
+        return launch
+
+    def _calls(self, kernel: Any, m: int) -> list[Callable[[], object]]:
+        """One callable for each weight set and routing."""
+        case, top_k = self._experts, self._problem.top_k or 1
+        x, n = self._rows_of_x(m), self._problem.n
+        out = torch.empty((m * top_k, n), dtype=x.dtype, device=self._where)
+        threads, bias = self._threads, case.bias
+        draws = [Rows.indexed(case.ids(m, self._seed + draw)) for draw in range(DRAWS)]
+        room = self._room(kernel, draws[0])
+
+        def call(packed: PackedExperts, rows: Rows) -> Callable[[], object]:
+            return lambda: kernel.launch_experts(x, packed, bias, out, rows, room, threads)
+
+        sets = self._sets.sets
+        count = max(len(sets), DRAWS)
+        return [call(sets[i % len(sets)], draws[i % DRAWS]) for i in range(count)]
+
+    def _room(self, kernel: Any, rows: Rows) -> torch.Tensor:
+        p = self._problem
+        if self._where.type == "cpu":
+            size = kernel.workspace_bytes(rows.count, p.n, p.k, self._threads, p.experts or 1)
+        else:
+            size = kernel.experts_workspace_bytes(rows, self._experts.packed)
+        return torch.empty(size, dtype=torch.uint8, device=self._where)
+
+    def _rows_of_x(self, m: int) -> torch.Tensor:
+        rows = self._experts.rows
+        return rows[torch.arange(m, device=rows.device) % DISTINCT_ROWS].contiguous()
+
+
+def _copied(packed: PackedExperts) -> Any:
+    """Packed experts are copied as a packed weight is."""
+    return packed
+
+
+def bench_for(
+    request: Open, device: Device, step: Callable[[str], None] = lambda what: None
+) -> Bench:
+    """The bench of the problem's op."""
+    kind = ExpertsBench if request.problem.op == "moe" else Bench
+    return kind(request, device, step)
