@@ -53,8 +53,11 @@ def render_bytes(config: Wgmma8Config | ScaledMmConfig, problem: Problem) -> Ker
     }
     if isinstance(config, Wgmma8Config):
         static["smem_bytes"] = wgmma8_smem_bytes(config, problem)
-    activation = CXX_TYPES[problem.activation_dtype]
+    activation, experts = CXX_TYPES[problem.activation_dtype], problem.op == "moe"
     picks = {"activation": activation, "scale_type": static["scale"].replace("Fp32", activation)}
+    picks |= {"grouped": int(experts), "entry": config.family + ("_experts" if experts else "")}
+    if experts:
+        static["op"] = problem.op
     text = environment().get_template(f"{config.family}.cu.j2").render(**static, **picks)
     return KernelSource(
         family=config.family,

@@ -17,28 +17,37 @@ from humming.jit.cache import CompiledKernel
 from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction
 from humming.jit.cuda.experts_around import address, tiles_of
 from humming.jit.cuda.kernel import ALIGNMENT, CudaKernel, config_of
-from humming.jit.cuda.tensor_map import INT32, NO_SWIZZLE, TensorMap, tensor_map
+from humming.jit.cuda.tensor_map import (
+    INT32,
+    NO_SWIZZLE,
+    SWIZZLE_128,
+    UINT8,
+    TensorMap,
+    tensor_map,
+)
 from humming.jit.experts_load import ExpertsOperand, RowsOperand
-from humming.spec.config import MmaConfig, SkinnyConfig, WgmmaConfig
+from humming.spec.config import MmaConfig, SkinnyConfig, Wgmma8Config, WgmmaConfig
 from humming.spec.legality import skinny_block_rows, wgmma_block_rows, wgmma_threads
 
 _FLOAT = ctypes.c_float
 _ROOM_BYTES = 48 << 10  # of shared memory, which every GPU has; of kernels of one block
 _THREADS = 256
-_STAGE_K = 64  # columns of a stage of wgmma
+_STAGE_K, _UNIT_K, _STEP_K = 64, 128, 32  # columns: of a stage of wgmma, a unit and step of wgmma8
 _DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 class GroupedCall(NamedTuple):
     """Arguments of a call: addresses of x and the weight's parts, of bias, output, tiles and order;
     rows that share one of x, n, k; elements from row to row of x and output, bytes from expert to
-    expert of codes and scales. `most` tiles may follow."""
+    expert of codes and scales; where x is codes, the address of its scales and elements from group
+    to group of them. `most` tiles may follow."""
 
     most: int
     weights: tuple[int, ...]
     places: tuple[int, ...]
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
+    x_scales: tuple[int, int] = (0, 0)
 
 
 class GroupedKernel(CudaKernel):
@@ -70,11 +79,13 @@ class GroupedKernel(CudaKernel):
         """Enqueues `out[rows, n]` of x `[rows of x, k]`, both with contiguous rows; operands were
         checked. Raises LaunchError where the driver refuses."""
         self._check_parts(packed)
+        scales: torch.Tensor | None = None
         if self.input is not None:
             room = self._room(x, workspace, self.experts_workspace_bytes(rows, packed))
-            x = self.input.enqueue(x, room.view(torch.uint8)).codes
-        step = x.stride(0) if x.shape[0] > 1 else packed.k
-        if x.data_ptr() % ALIGNMENT or step % (ALIGNMENT // 2):
+            made = self.input.enqueue(x, room.view(torch.uint8))
+            x, scales = made.codes, made.scales
+        step = x.stride(0) if x.shape[0] > 1 else x.shape[1]
+        if x.data_ptr() % ALIGNMENT or step * x.element_size() % ALIGNMENT:
             x = x.new_empty(x.shape[0], -(-packed.k // 8) * 8)[:, : packed.k].copy_(x)
             step = x.stride(0)
         order, tiles, most = tiles_of(rows, packed.experts, self.block_m)
@@ -91,6 +102,7 @@ class GroupedKernel(CudaKernel):
             places=(address(bias), out.data_ptr(), tiles.data_ptr(), address(order)),
             sizes=(rows.shared, packed.n, packed.k),
             strides=(step, out.stride(0) if out.shape[0] > 1 else packed.n, *expert_bytes),
+            x_scales=(0, 0) if scales is None else (scales.data_ptr(), scales.stride(0)),
         )
         self._launch(self.function(x.device.index), packed, call)
 
@@ -139,16 +151,33 @@ class GroupedMmaKernel(GroupedKernel):
         )
 
 
-class GroupedWgmmaKernel(GroupedKernel):
-    """The family wgmma: many rows an expert, on compute capability 9.0; codes of all experts are
-    rows of one tensor map."""
-
-    name = "humming_wgmma"
-    _TYPES = (None, *(POINTER,) * 8, *(INT,) * 3, *(LONG,) * 4)
+class _MappedKernel(GroupedKernel):
+    """One whose weights come by tensor maps: those of all experts are rows of one."""
 
     def __init__(self, compiled: CompiledKernel) -> None:
         super().__init__(compiled)
         self._maps: dict[int, tuple[weakref.ref[torch.Tensor], int, TensorMap]] = {}
+
+    def _map(self, tensor: torch.Tensor, box: tuple[int, int], of_bytes: bool = False) -> TensorMap:
+        """Rows, or row tiles, of all experts by bytes or words, encoded once for a weight."""
+        address, found = tensor.data_ptr(), self._maps.get(id(tensor))
+        if found is not None and found[0]() is tensor and found[1] == address:
+            return found[2]
+        rows = tensor.shape[0] * tensor.shape[1]
+        row_bytes = tensor.nbytes // rows
+        element, swizzle = (UINT8, SWIZZLE_128) if of_bytes else (INT32, NO_SWIZZLE)
+        shape = rows, row_bytes if of_bytes else row_bytes // 4
+        made = tensor_map(address, element, shape, row_bytes, box, swizzle)
+        key, maps = id(tensor), self._maps
+        maps[key] = (weakref.ref(tensor, lambda _: maps.pop(key, None)), address, made)
+        return made
+
+
+class GroupedWgmmaKernel(_MappedKernel):
+    """The family wgmma: many rows an expert, on compute capability 9.0."""
+
+    name = "humming_wgmma"
+    _TYPES = (None, *(POINTER,) * 8, *(INT,) * 3, *(LONG,) * 4)
 
     def _launch(self, function: DeviceFunction, packed: ExpertsOperand, call: GroupedCall) -> None:
         config: WgmmaConfig = config_of(self.compiled, WgmmaConfig)
@@ -158,7 +187,7 @@ class GroupedWgmmaKernel(GroupedKernel):
             (1, min(tiles, _sm_count(function.index) * config.blocks_per_sm)),
             wgmma_threads(config),
             (
-                self._map(packed.codes, config),
+                self._codes(packed.codes, config),
                 x,
                 *factors,
                 *call.places,
@@ -169,19 +198,46 @@ class GroupedWgmmaKernel(GroupedKernel):
             dependent=bool(config.dependent_launch),
         )
 
-    def _map(self, codes: torch.Tensor, config: WgmmaConfig) -> TensorMap:
-        """Row tiles of all experts by words, encoded once for a weight."""
-        address, found = codes.data_ptr(), self._maps.get(id(codes))
-        if found is not None and found[0]() is codes and found[1] == address:
-            return found[2]
-        row_tiles = codes.shape[0] * codes.shape[1]
-        words = codes.numel() // row_tiles
+    def _codes(self, codes: torch.Tensor, config: WgmmaConfig) -> TensorMap:
         bits = int(self.compiled.source.static["code_bits"])
-        box = (wgmma_block_rows(config) // 16, 16 * _STAGE_K * bits // 32)
-        made = tensor_map(address, INT32, (row_tiles, words), words * 4, box, NO_SWIZZLE)
-        key, maps = id(codes), self._maps
-        maps[key] = (weakref.ref(codes, lambda _: maps.pop(key, None)), address, made)
-        return made
+        return self._map(codes, (wgmma_block_rows(config) // 16, 16 * _STAGE_K * bits // 32))
+
+
+class GroupedWgmma8Kernel(_MappedKernel):
+    """The family wgmma8: codes of x by codes of w, on compute capability 9.0."""
+
+    name = "humming_wgmma8"
+    _TYPES = (None, None, *(POINTER,) * 8, *(INT,) * 3, *(LONG,) * 5)
+
+    def _launch(self, function: DeviceFunction, packed: ExpertsOperand, call: GroupedCall) -> None:
+        config: Wgmma8Config = config_of(self.compiled, Wgmma8Config)
+        static, rows = self.compiled.source.static, wgmma_block_rows(config)
+        bits = int(static["code_bits"])
+        if bits == 8:
+            codes = self._map(packed.codes, (rows, _UNIT_K), of_bytes=True)
+        else:
+            codes = self._map(packed.codes, (rows // 16, 16 * _UNIT_K * bits // 32))
+        scales = codes
+        if static["packed_group_size"] == _STEP_K:  # codes take them on
+            scales = self._map(packed.scales, (rows // 16, 8 * _UNIT_K // _STEP_K))
+        x, _, of_groups, _, of_rows = call.weights
+        of_x, pitch = call.x_scales
+        tiles = call.most * -(-packed.n // rows)
+        function.launch(
+            (1, min(tiles, _sm_count(function.index) * config.blocks_per_sm)),
+            wgmma_threads(config),
+            (
+                codes,
+                scales,
+                *(x, of_x, of_groups, of_rows),
+                *call.places,
+                *call.sizes,
+                *call.strides,
+                pitch,
+            ),
+            self._TYPES,
+            dependent=bool(config.dependent_launch),
+        )
 
 
 @lru_cache(maxsize=64)
@@ -193,4 +249,5 @@ GROUPED: dict[str, type[GroupedKernel]] = {
     SkinnyConfig.family: GroupedSkinnyKernel,
     MmaConfig.family: GroupedMmaKernel,
     WgmmaConfig.family: GroupedWgmmaKernel,
+    Wgmma8Config.family: GroupedWgmma8Kernel,
 }

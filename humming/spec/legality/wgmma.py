@@ -100,7 +100,7 @@ def wgmma_registers(config: WgmmaConfig, problem: Problem) -> tuple[int, int]:
     return wanted, min(share, _REGISTERS_MOST)
 
 
-def _most_gathered(config: WgmmaConfig) -> int:
+def most_gathered(config: WgmmaConfig | Wgmma8Config) -> int:
     """Rows of x that the filling warpgroup has registers for, of experts: what the others leave."""
     even = _REGISTERS // (config.blocks_per_sm * wgmma_threads(config)) // 8 * 8
     pool = min(even, _REGISTERS_MOST) * (config.warpgroups + 1)
@@ -184,9 +184,9 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "wgmma_experts_gather",
-        lambda c, p, d: p.op == "dense" or c.block_m <= _most_gathered(c),
+        lambda c, p, d: p.op == "dense" or c.block_m <= most_gathered(c),
         lambda c, p, d: (
-            f"`block_m <= {_most_gathered(c)}` must hold, rows that its registers can gather, but "
+            f"`block_m <= {most_gathered(c)}` must hold, rows that its registers can gather, but "
             f"got block_m={c.block_m}"
         ),
     ),

@@ -15,7 +15,7 @@ from humming.spec.legality.cuda import (
     smem_per_block,
 )
 from humming.spec.legality.rule import Rule, config_rule, problem_rule
-from humming.spec.legality.wgmma import wgmma_block_rows, wgmma_threads
+from humming.spec.legality.wgmma import most_gathered, wgmma_block_rows, wgmma_threads
 from humming.spec.problem import Problem
 
 _UNIT_K = 128
@@ -141,7 +141,7 @@ _LEFT_OUT = ("layout", "bf16_device", "format", "no_act_order", "k_multiple")
 RULES: tuple[Rule, ...] = (
     *(
         rule
-        for rule in problem_rules("wgmma8")
+        for rule in problem_rules("wgmma8", experts=True)
         if rule.name.removeprefix("wgmma8_") not in _LEFT_OUT
     ),
     problem_rule(
@@ -178,6 +178,30 @@ RULES: tuple[Rule, ...] = (
         "wgmma8_sums_fit",
         lambda p, d: carrier(p.format) != "int8" or p.k <= _SUMMED_MOST,
         lambda p, d: f"`k <= {_SUMMED_MOST}` must hold for sums of int8 products, but got k={p.k}",
+    ),
+    problem_rule(
+        "wgmma8",
+        "wgmma8_experts_order",
+        lambda p, d: p.op == "dense" or not p.act_order,
+        lambda p, d: (
+            "family 'wgmma8' takes experts without act-order, as x is quantized once for all of "
+            f"them, but got act_order={p.act_order}; pack them for products of 16 bits"
+        ),
+    ),
+    _rule(
+        "experts_knobs",
+        lambda c, p, d: p.op == "dense" or (c.cluster_n == 1 and not c.stream_k),
+        lambda c, p, d: (
+            f"experts take cluster_n 1 and stream_k 0, but got {c.cluster_n} and {c.stream_k}"
+        ),
+    ),
+    _rule(
+        "experts_gather",
+        lambda c, p, d: p.op == "dense" or c.block_m <= most_gathered(c),
+        lambda c, p, d: (
+            f"`block_m <= {most_gathered(c)}` must hold, rows that its registers can gather, but "
+            f"got block_m={c.block_m}"
+        ),
     ),
     _rule(
         "block_m",

@@ -52,8 +52,13 @@ __device__ __forceinline__ float2 token_factors(const Wgmma8Call& call, int firs
   float2 v = {1.0f, 1.0f};
   if constexpr (Config::x_group_size == 0) {
     const int row = first_m + c * 8 + lane % 4 * 2;
-    if (row < call.m) v.x = ptx::load_global_f32(call.x_scales + row);
-    if (row + 1 < call.m) v.y = ptx::load_global_f32(call.x_scales + row + 1);
+    auto of_row = [&](int own) {
+      if constexpr (Config::grouped)
+        return ptx::load_global_f32(call.x_scales + x_row_of(call, own));
+      return ptx::load_global_f32(call.x_scales + own);
+    };
+    if (row < call.m) v.x = of_row(row);
+    if (row + 1 < call.m) v.y = of_row(row + 1);
   }
   return v;
 }
@@ -68,8 +73,12 @@ __device__ __forceinline__ void group_store8(const WgmmaSums<Config>& sums, u32 
   constexpr int tiles = Config::tiles_n;
   const Staged staged(shared, group);
   const int first_row = work.tile_n * Plan::block_rows + group * Plan::group_rows;
-  const int first_m = work.tile_m * Config::block_m;
+  const int first_m = Config::grouped ? call.first_row : work.tile_m * Config::block_m;
   u16* out = static_cast<u16*>(call.out);
+  auto place_of = [&](int row) {
+    if constexpr (Config::grouped) return out_row_of(call, row) * call.out_row_stride;
+    return row * call.out_row_stride;
+  };
   const bool aligned = ((reinterpret_cast<u64>(out) | call.out_row_stride * 2) & 15) == 0;
   const RowFactors<Config> rows(call, first_row, warp, lane);
 #pragma unroll
@@ -102,7 +111,7 @@ __device__ __forceinline__ void group_store8(const WgmmaSums<Config>& sums, u32 
       const int row = i / Staged::row_chunks, chunk = i % Staged::row_chunks;
       const int row_of_x = first_m + c0 * 8 + row, row_of_w = first_row + chunk * 8;
       if (row_of_x < call.m && row_of_w < call.n && (here >> chunk / 8 & 1))
-        store_chunk(staged.chunk(row, chunk), out + row_of_x * call.out_row_stride + row_of_w,
+        store_chunk(staged.chunk(row, chunk), out + place_of(row_of_x) + row_of_w,
                     call.n - row_of_w, aligned);
     }
   }

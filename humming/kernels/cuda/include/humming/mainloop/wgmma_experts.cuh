@@ -7,26 +7,10 @@
 #pragma once
 #include "humming/epilogue/experts.cuh"
 #include "humming/mainloop/wgmma.cuh"
+#include "humming/memory/gathered_rows.cuh"
 #include "humming/scheduler/wgmma_experts.cuh"
 
 namespace humming {
-
-// What the filling warpgroup holds of its rows: eight threads a row, 16 rows at a time.
-template <class Config>
-struct GatheredRows {
-  static constexpr int each = Config::block_m / 16;
-  u32 sixteens[each];  // where they begin in x, in 16 bytes
-  int left;            // of this thread's first row on
-
-  __device__ __forceinline__ GatheredRows(const WgmmaCall& call, i64 x_row_stride, int thread)
-      : left(call.m - call.first_row - thread / 8) {
-#pragma unroll
-    for (int i = 0; i < each; ++i) {
-      const int row = min(call.first_row + thread / 8 + 16 * i, call.m - 1);
-      sixteens[i] = static_cast<u32>(x_row_of(call, row) * x_row_stride / 8);
-    }
-  }
-};
 
 template <class Config>
 __device__ __forceinline__ void group_fill(const TensorMap* codes_map, const void* x,
@@ -38,7 +22,7 @@ __device__ __forceinline__ void group_fill(const TensorMap* codes_map, const voi
   WgmmaWork work;
   ExpertTile tile;
   const int row_tiles = (call.n + 15) / 16;
-  const u32 target = thread / 8 * 128 + (thread % 8 ^ thread / 8 % 8) * 16;
+  const u32 target = GatheredRows<Config>::target(thread);
   call.shared = experts.shared;
 #pragma unroll 1
   while (walk.next(work, tile)) {
@@ -46,7 +30,7 @@ __device__ __forceinline__ void group_fill(const TensorMap* codes_map, const voi
     call.rows = rows_of_tile<Config>(experts, tile);
     call.first_row = tile.first;
     call.m = tile.first + tile.count;
-    const GatheredRows<Config> rows(call, x_row_stride, thread);
+    const GatheredRows<Config> rows(call, x_row_stride / 8, thread);
     const char* column = static_cast<const char*>(x) + thread % 8 * 16;
     int columns_left = call.k - thread % 8 * 8;
 #pragma unroll 1
@@ -60,13 +44,7 @@ __device__ __forceinline__ void group_fill(const TensorMap* codes_map, const voi
                          tile.expert * row_tiles + work.tile_n * Plan::row_tiles, full);
       }
       const u32 slot = shared + Plan::x_ring + place.slot * Plan::x_stage_bytes + target;
-      const u32 bytes = columns_left > 0 ? 16 : 0;
-#pragma unroll
-      for (int i = 0; i < GatheredRows<Config>::each; ++i)
-        if (16 * i < rows.left)
-          ptx::cp_async_16(slot + i * 2048,
-                           bytes ? column + static_cast<u64>(rows.sixteens[i]) * 16 : column,
-                           bytes);
+      rows.copy(slot, column, columns_left > 0 ? 16 : 0);
       ptx::cp_async_arrive(full);
       column += Plan::stage_k * 2;
       columns_left -= Plan::stage_k;
@@ -116,16 +94,21 @@ __device__ __forceinline__ void group_drain_experts(const WgmmaCall& all,
   }
 }
 
+// Registers of a filling thread: what the multiplying warpgroups leave, as to ask for more would wait
+// forever.
+template <class Config, class Plan>
+__host__ __device__ constexpr int fill_registers() {
+  constexpr int left =
+      Plan::begin_registers * (Config::warpgroups + 1) - Plan::drain_registers * Config::warpgroups;
+  return left < 56 ? left / 8 * 8 : 56;
+}
+
 template <class Config>
 __device__ __forceinline__ void block_wgmma_experts(const TensorMap* codes_map, const void* x,
                                                     i64 x_row_stride, u32 shared,
                                                     const WgmmaCall& call,
                                                     const ExpertsCall& experts) {
   using Plan = WgmmaPlan<Config>;
-  // What the multiplying warpgroups leave: to ask for more would wait forever.
-  constexpr int left =
-      Plan::begin_registers * (Config::warpgroups + 1) - Plan::drain_registers * Config::warpgroups;
-  constexpr int fill_registers = left < 56 ? left / 8 * 8 : 56;
   shared = Plan::aligned(shared);
   const int warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
@@ -138,7 +121,7 @@ __device__ __forceinline__ void block_wgmma_experts(const TensorMap* codes_map, 
     ptx::grid_dependency_release();
   }
   if (warp >= Plan::consumer_warps) {
-    ptx::registers_down<fill_registers>();
+    ptx::registers_down<fill_registers<Config, Plan>()>();
     group_fill<Config>(codes_map, x, x_row_stride, call, experts, shared,
                        threadIdx.x - Plan::consumer_warps * 32);
   } else {

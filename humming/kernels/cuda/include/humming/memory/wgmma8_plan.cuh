@@ -33,6 +33,8 @@ struct Wgmma8Plan {
                                                           : 0;
   static constexpr int scale_stage_bytes = (scale_bytes + 127) / 128 * 128;
   static constexpr int stage_bytes = x_stage_bytes + weight_stage_bytes + scale_bytes;
+  static constexpr int grouped_bytes =  // by the copy engine, of experts
+      weight_stage_bytes + (scaled_codes ? scale_bytes : 0);
 
   // Weights of bytes go to the tensor cores from shared memory, others by registers.
   static constexpr bool direct = Config::code_bits == 8;

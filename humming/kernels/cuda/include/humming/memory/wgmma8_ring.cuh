@@ -29,7 +29,7 @@ __device__ __forceinline__ void ring8_init(u32 shared) {
   using Plan = Wgmma8Plan<Config>;
 #pragma unroll
   for (int s = 0; s < Config::num_stages; ++s) {
-    ptx::mbarrier_init(shared + Plan::full_barriers + 8 * s, 1);
+    ptx::mbarrier_init(shared + Plan::full_barriers + 8 * s, Config::grouped ? 129 : 1);
     ptx::mbarrier_init(shared + Plan::empty_barriers + 8 * s,
                        Plan::consumer_warps * Config::cluster_n);
   }
@@ -43,23 +43,23 @@ struct Ring8Fill {
   u32 shared;
   RingPlace place;
 
-  // Weights of unit `u` (of the work's run) into the next slot, once it is free.
-  __device__ __forceinline__ void weights(const WgmmaWork& work, int u) {
+  // Weights of unit `u` (of the work's run) into the next slot, once it is free; of experts those
+  // after `before` row tiles.
+  __device__ __forceinline__ void weights(const WgmmaWork& work, int u, int before = 0) {
     const u32 full = shared + Plan::full_barriers + 8 * place.slot;
     const u32 target = shared + Plan::weight_ring + place.slot * Plan::weight_stage_bytes;
     wait_full(shared + Plan::empty_barriers + 8 * place.slot, place.parity ^ 1);
-    ptx::mbarrier_expect(full, Plan::stage_bytes);
-    const int unit = work.first + u;
+    ptx::mbarrier_expect(full, Config::grouped ? Plan::grouped_bytes : Plan::stage_bytes);
+    const int unit = work.first + u, row_tile = before + work.tile_n * Plan::row_tiles;
     if constexpr (Plan::direct) {
-      ptx::tensor_copy(target, maps.codes, unit * Plan::unit_k, work.tile_n * Plan::block_rows,
-                       full);
+      ptx::tensor_copy(target, maps.codes, unit * Plan::unit_k, row_tile * 16, full);
     } else {
       ptx::tensor_copy(target, maps.codes, unit * (Plan::unit_k * 16 * Config::code_bits / 32),
-                       work.tile_n * Plan::row_tiles, full);
+                       row_tile, full);
     }
     if constexpr (Plan::scaled_codes)
       ptx::tensor_copy(scales_target(), maps.scales, unit * (Plan::row_tile_scale_bytes / 4),
-                       work.tile_n * Plan::row_tiles, full);
+                       row_tile, full);
   }
   // x of the same unit into the same slot; goes on to the next slot.
   __device__ __forceinline__ void x(const WgmmaWork& work, int u) {
@@ -79,8 +79,6 @@ struct Ring8Fill {
     }
     place.advance<Config::num_stages>();
   }
-
- private:
   __device__ __forceinline__ u32 scales_target() const {
     return shared + Plan::scale_ring + place.slot * Plan::scale_stage_bytes;
   }
@@ -96,6 +94,7 @@ struct Ring8Drain {
 
   __device__ __forceinline__ void acquire() const {
     wait_full(shared + Plan::full_barriers + 8 * place.slot, place.parity);
+    if constexpr (Config::grouped) ptx::fence_proxy_async();  // x was copied by threads
   }
   // The low word of a descriptor of rows of bytes from `address` on: 128-byte swizzle, eight rows
   // 1024 bytes apart. A step of 32 columns is two further.

@@ -9,9 +9,10 @@
 
 namespace humming {
 
-template <class Config>
+// `Plan_` is the family's own.
+template <class Config, class Plan_ = WgmmaPlan<Config>>
 struct WgmmaExpertsWalk {
-  using Plan = WgmmaPlan<Config>;
+  using Plan = Plan_;
   const ExpertsCall& experts;
   int tiles_m, tiles_n, units, next_id;
 
