@@ -21,7 +21,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest
 
 test-all: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m "not gpu"
+	$(BIN)/python -m pytest -m "not gpu" -p tests.compile_record --compile-record benchmarks/results/compiled.json
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check $(SOURCES)

@@ -1,0 +1,159 @@
+"""A pytest plugin: what was compiled for GPUs in a run of the tests, counted by architecture and
+family, and how the run ended, as a JSON file. It judges nothing; tests do.
+
+    python -m pytest -m "not gpu" -p tests.compile_record --compile-record FILE
+
+`--compile-kept FOLDER` keeps each result under the hash of its source, so that a run which was cut
+goes on where it was; a kernel of another source, flag, architecture or compiler is compiled anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import platform
+import subprocess
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from humming.errors import CompileError
+from humming.jit import nvrtc
+from humming.jit.cache import compile_key
+from humming.jit.source import KernelSource
+
+Found = nvrtc.Cubin | CompileError
+_COMPILE = nvrtc.compile_cubin
+_PATIENCE_S = 600.0
+"""For a compiler on a busy machine."""
+
+
+@dataclass
+class Record:
+    """Kernels by "architecture family", each source once; `kept` is a folder of earlier results."""
+
+    kept: Path | None = None
+    compiled: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    spilling: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    most_registers: int = 0
+    _seen: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def compile_cubin(self, source: KernelSource, arch: str, timeout_s: float = 60) -> nvrtc.Cubin:
+        """What nvrtc.compile_cubin does, and counts it."""
+        key = compile_key(source, nvrtc.find_nvrtc(), arch)
+        found, took = self._earlier(key) or self._compile(key, source, arch, timeout_s)
+        with self._lock:
+            if key not in self._seen:
+                self._seen.add(key)
+                self._count(f"{arch} {source.family}", found, took)
+        if isinstance(found, CompileError):
+            raise found
+        return found
+
+    def _compile(
+        self, key: str, source: KernelSource, arch: str, timeout_s: float
+    ) -> tuple[Found, float]:
+        begin, found = time.monotonic(), None
+        try:
+            found = _COMPILE(source, arch, max(timeout_s, _PATIENCE_S))
+        except CompileError as error:
+            return error, time.monotonic() - begin
+        took = time.monotonic() - begin
+        if self.kept is not None:
+            self.kept.mkdir(parents=True, exist_ok=True)
+            fresh = self.kept / f"{key}.{os.getpid()}.{threading.get_ident()}"
+            fresh.write_bytes(pickle.dumps((replace(found, data=b""), took)))
+            fresh.replace(self.kept / key)
+        return found, took
+
+    def _earlier(self, key: str) -> tuple[Found, float] | None:
+        if self.kept is None or not (self.kept / key).exists():
+            return None
+        found: tuple[Found, float] = pickle.loads((self.kept / key).read_bytes())
+        return found
+
+    def _count(self, what: str, found: Found, took: float) -> None:
+        self.seconds += took
+        if isinstance(found, CompileError):
+            self.refused[what] += 1
+            return
+        self.compiled[what] += 1
+        self.spilling[what] += found.spill_bytes > 0
+        self.most_registers = max(self.most_registers, found.registers)
+
+    def document(self, seconds: float, exit_code: int) -> dict[str, object]:
+        """Plain JSON. Kernels that are refused are those by which tests show that rules hold."""
+        return {
+            "what": "kernels that a run of the tests compiled for GPUs, each source once",
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "git_commit": _git("rev-parse", "HEAD"),
+            "git_dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+            "compiler": nvrtc.find_nvrtc().version,
+            "python": platform.python_version(),
+            "cpus": os.cpu_count(),
+            "tests": dict(sorted(self.outcomes.items())),
+            "exit_code": exit_code,
+            "seconds": round(seconds, 1),
+            "compiling_seconds": round(self.seconds, 1),
+            "most_registers": self.most_registers,
+            "kernels": self.compiled.total(),
+            "refused": self.refused.total(),
+            "by_arch_and_family": {
+                what: {
+                    "compiled": self.compiled[what],
+                    "refused": self.refused[what],
+                    "spilling": self.spilling[what],
+                }
+                for what in sorted({*self.compiled, *self.refused})
+            },
+        }
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+class _Plugin:
+    def __init__(self, record: Record, out: Path) -> None:
+        self._record, self._out, self._started = record, out, time.monotonic()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Counts each test once: as it was called, or as it failed or was skipped before."""
+        if report.when == "call" or report.outcome != "passed":
+            self._record.outcomes[report.outcome] += 1
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Writes the file."""
+        took = time.monotonic() - self._started
+        text = json.dumps(self._record.document(took, int(exitstatus)), indent=1)
+        self._out.parent.mkdir(parents=True, exist_ok=True)
+        self._out.write_text(text + "\n")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """--compile-record and --compile-kept."""
+    parser.addoption("--compile-record", type=Path, help="file for what was compiled, as JSON")
+    parser.addoption("--compile-kept", type=Path, help="folder of results to go on from")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Counts from here on; tests import the compiler's function later."""
+    out = config.getoption("--compile-record")
+    if out is not None:
+        record = Record(config.getoption("--compile-kept"))
+        nvrtc.compile_cubin = record.compile_cubin
+        config.pluginmanager.register(_Plugin(record, out))
