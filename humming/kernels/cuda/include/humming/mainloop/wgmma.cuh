@@ -65,8 +65,7 @@ __device__ __forceinline__ void settle_fragments(u32 (&a)[tiles][4]) {
 template <class Config, int used = WgmmaPlan<Config>::columns>
 __device__ __forceinline__ void group_multiply(int group, WgmmaSums<Config>& sums,
                                                RingDrain<Config>& drain,
-                                               WgmmaScales<Config>& scales, int units,
-                                               int lead_until) {
+                                               WgmmaScales<Config>& scales, int units) {
   using Plan = WgmmaPlan<Config>;
   using Product = WarpgroupProduct<typename Config::Activation>;
   constexpr int tiles = Config::tiles_n, sets = Plan::sets;
@@ -87,8 +86,6 @@ __device__ __forceinline__ void group_multiply(int group, WgmmaSums<Config>& sum
 #pragma unroll 1
   for (int u = 0; u < units; ++u) {
     const bool last = u + 1 == units;
-    if constexpr (Plan::lead > 0)
-      if (u == lead_until) ptx::barrier_arrive<256>(1 + Config::warpgroups + group);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const u32 base = drain.descriptor_base(), slot = drain.place.slot;
@@ -143,20 +140,11 @@ __device__ __forceinline__ void group_drain(const WgmmaCall& call, u32 shared, i
   WgmmaExchange<Config> exchange(shared, group, warp * 32 + lane, schedule.rank_along_k());
   u32 stores = 0;
   WgmmaWork work;
-  // Units of its first tile after which the next warpgroup begins; none: all begin at once.
-  int lead_until = -1;
-  if constexpr (Plan::lead > 0) {
-    const bool leads = schedule.has_more();
-    if (leads && group + 1 < Config::warpgroups)
-      lead_until = min(Plan::lead, schedule.units / Config::split_k - 1);
-    if (leads && group > 0) ptx::barrier_sync<256>(Config::warpgroups + group);
-  }
 #pragma unroll 1
   while (schedule.next(work)) {
     WgmmaScales<Config> scales(call, work, group, warp, lane);
     WgmmaSums<Config> sums;
-    group_multiply<Config>(group, sums, drain, scales, work.units, lead_until);
-    lead_until = -1;
+    group_multiply<Config>(group, sums, drain, scales, work.units);
     u32 own = 0xFFFFFFFFu;
     if constexpr (Config::split_k > 1) {
       own = exchange.meet(sums);

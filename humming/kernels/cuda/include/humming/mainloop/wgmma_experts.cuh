@@ -83,9 +83,9 @@ __device__ __forceinline__ void group_drain_experts(const WgmmaCall& all,
       WgmmaScales<Config> scales(call, work, group, warp, lane);
       constexpr int narrow = narrow_rows(Config::block_m);
       if (narrow < Config::block_m && tile.count <= narrow) {
-        group_multiply<Config, narrow / 8>(group, sums, drain, scales, work.units, -1);
+        group_multiply<Config, narrow / 8>(group, sums, drain, scales, work.units);
       } else {
-        group_multiply<Config>(group, sums, drain, scales, work.units, -1);
+        group_multiply<Config>(group, sums, drain, scales, work.units);
       }
     }
     WgmmaCall call = all;

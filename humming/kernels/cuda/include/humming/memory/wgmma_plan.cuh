@@ -39,11 +39,6 @@ struct WgmmaPlan {
       (begin_registers * (Config::warpgroups + 1) - fill_registers) / Config::warpgroups / 8 * 8;
   static constexpr int drain_registers = drain_share < 240 ? drain_share : 240;
 
-  // Units by which a warpgroup is ahead of the next where each has several tiles, so that one stores
-  // while another multiplies: as many as the ring has for all of them.
-  static constexpr int lead =
-      Config::warpgroups > 1 ? (Config::num_stages - 1) / 2 / (Config::warpgroups - 1) : 0;
-
   static constexpr int full_barriers = 0;
   static constexpr int empty_barriers = 8 * Config::num_stages;
   static constexpr int flags = 16 * Config::num_stages;  // one word a warpgroup

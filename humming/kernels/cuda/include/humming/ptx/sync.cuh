@@ -12,11 +12,6 @@ template <int threads>
 __device__ __forceinline__ void barrier_sync(u32 name) {
   asm volatile("barrier.sync.aligned %0, %1;" ::"r"(name), "n"(threads) : "memory");
 }
-// Counted, without waiting for the others.
-template <int threads>
-__device__ __forceinline__ void barrier_arrive(u32 name) {
-  asm volatile("barrier.arrive.aligned %0, %1;" ::"r"(name), "n"(threads) : "memory");
-}
 // The value before.
 __device__ __forceinline__ u32 add_global(u32* counter, u32 v) {
   u32 before;

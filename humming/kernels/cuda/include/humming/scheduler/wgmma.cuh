@@ -70,11 +70,6 @@ struct WgmmaSchedule {
   // Of this block among those of its cluster that share k.
   __device__ __forceinline__ int rank_along_k() const { return blockIdx.y % Config::split_k; }
 
-  // Whether this block, or cluster, has two whole tiles or more, the first of them its first work.
-  __device__ __forceinline__ bool has_more() const {
-    return !has_run && next_whole + clusters < whole;
-  }
-
   __device__ __forceinline__ bool next(WgmmaWork& work) {
     int tile = next_whole;
     work.streamed = 0;
