@@ -14,15 +14,15 @@
 
 namespace humming {
 
-__device__ __forceinline__ void store_chunk(const Words4& v, u16* target, int count, bool aligned) {
+// The first `count` of a chunk, or all eight.
+__device__ __forceinline__ void store_chunk(const StagedChunk& chunk, u16* target, int count,
+                                            bool aligned) {
   if (aligned && count >= 8) {
-    ptx::store_global_words4(target, v);
+    ptx::store_global_words4(target, chunk.all());
     return;
   }
-#pragma unroll
-  for (int i = 0; i < 8; ++i)
-    if (i < count)
-      ptx::store_global_u16(target + i, static_cast<u16>(v.word[i / 2] >> (i % 2 * 16)));
+#pragma unroll 1
+  for (int i = 0; i < min(count, 8); ++i) ptx::store_global_u16(target + i, chunk.one(i));
 }
 
 // The pieces of `sums` that `own` has a bit for (tile t, columns c: t + c * tiles_n). `stores` counts

@@ -148,7 +148,7 @@ __device__ __forceinline__ void group_drain(const WgmmaCall& call, u32 shared, i
     u32 own = 0xFFFFFFFFu;
     if constexpr (Config::split_k > 1) {
       own = exchange.meet(sums);
-    } else {
+    } else if constexpr (Config::stream_k != 0) {
       if (work.sharers > 1) own = partials.meet(sums, work, schedule);
     }
     stores = group_store<Config>(sums, own, call, work, shared, group, warp, lane, stores);

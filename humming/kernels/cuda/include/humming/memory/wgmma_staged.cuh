@@ -10,6 +10,14 @@
 
 namespace humming {
 
+// Eight neighbouring outputs of a row.
+struct StagedChunk {
+  u32 shared;
+
+  __device__ __forceinline__ Words4 all() const { return ptx::load_shared_words4(shared); }
+  __device__ __forceinline__ u16 one(int i) const { return ptx::load_shared_u16(shared + 2 * i); }
+};
+
 template <class Config, class Plan_ = WgmmaPlan<Config>>
 struct WgmmaStaged {
   using Plan = Plan_;
@@ -31,8 +39,8 @@ struct WgmmaStaged {
     ptx::store_matrix_x4_transposed(tile(t) + column * 1024 + own, pairs[0], pairs[1], pairs[2],
                                     pairs[3]);
   }
-  __device__ __forceinline__ Words4 chunk(int row, int chunk) const {
-    return ptx::load_shared_words4(tile(chunk / 8) + row * 128 + (chunk % 8 ^ (row & 7)) * 16);
+  __device__ __forceinline__ StagedChunk chunk(int row, int chunk) const {
+    return {tile(chunk / 8) + row * 128 + (chunk % 8 ^ (row & 7)) * 16};
   }
 };
 

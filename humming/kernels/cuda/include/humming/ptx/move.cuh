@@ -90,6 +90,11 @@ __device__ __forceinline__ Words2 load_shared_words2(u32 address) {
                : "memory");
   return v;
 }
+__device__ __forceinline__ u16 load_shared_u16(u32 address) {
+  u16 v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(address) : "memory");
+  return v;
+}
 __device__ __forceinline__ u32 load_shared_u32(u32 address) {
   u32 v;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
