@@ -16,6 +16,7 @@ from humming.errors import LaunchError
 from humming.jit.cache import CompiledKernel
 from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction
 from humming.jit.cuda.experts_around import address, tiles_of
+from humming.jit.cuda.input_quantizer import QuantizedInput
 from humming.jit.cuda.kernel import ALIGNMENT, CudaKernel, config_of
 from humming.jit.cuda.tensor_map import (
     INT32,
@@ -78,12 +79,23 @@ class GroupedKernel(CudaKernel):
     ) -> None:
         """Enqueues `out[rows, n]` of x `[rows of x, k]`, both with contiguous rows; operands were
         checked. Raises LaunchError where the driver refuses."""
-        self._check_parts(packed)
-        scales: torch.Tensor | None = None
+        made = QuantizedInput(x, None)
         if self.input is not None:
             room = self._room(x, workspace, self.experts_workspace_bytes(rows, packed))
             made = self.input.enqueue(x, room.view(torch.uint8))
-            x, scales = made.codes, made.scales
+        self.launch_quantized_experts(made, packed, bias, out, rows)
+
+    def launch_quantized_experts(
+        self,
+        made: QuantizedInput,
+        packed: ExpertsOperand,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        rows: RowsOperand,
+    ) -> None:
+        """The same where this kernel's `input` has quantized x already."""
+        self._check_parts(packed)
+        x, scales = made.codes, made.scales
         step = x.stride(0) if x.shape[0] > 1 else x.shape[1]
         if x.data_ptr() % ALIGNMENT or step * x.element_size() % ALIGNMENT:
             x = x.new_empty(x.shape[0], -(-packed.k // 8) * 8)[:, : packed.k].copy_(x)
