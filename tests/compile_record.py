@@ -20,6 +20,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -34,18 +35,23 @@ _PATIENCE_S = 600.0
 """For a compiler on a busy machine."""
 
 
+class Compiled(NamedTuple):
+    """What came of one source; `what` is its "architecture family"."""
+
+    what: str
+    refused: bool
+    spills: bool
+    registers: int
+    seconds: float
+
+
 @dataclass
 class Record:
-    """Kernels by "architecture family", each source once; `kept` is a folder of earlier results."""
+    """What was compiled, each source once, by its key; `kept` is a folder of earlier results."""
 
     kept: Path | None = None
-    compiled: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=Counter)
-    spilling: Counter[str] = field(default_factory=Counter)
+    rows: dict[str, Compiled] = field(default_factory=dict)
     outcomes: Counter[str] = field(default_factory=Counter)
-    seconds: float = 0.0
-    most_registers: int = 0
-    _seen: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def compile_cubin(self, source: KernelSource, arch: str, timeout_s: float = 60) -> nvrtc.Cubin:
@@ -53,9 +59,7 @@ class Record:
         key = compile_key(source, nvrtc.find_nvrtc(), arch)
         found, took = self._earlier(key) or self._compile(key, source, arch, timeout_s)
         with self._lock:
-            if key not in self._seen:
-                self._seen.add(key)
-                self._count(f"{arch} {source.family}", found, took)
+            self.rows.setdefault(key, _row(f"{arch} {source.family}", found, took))
         if isinstance(found, CompileError):
             raise found
         return found
@@ -82,17 +86,11 @@ class Record:
         found: tuple[Found, float] = pickle.loads((self.kept / key).read_bytes())
         return found
 
-    def _count(self, what: str, found: Found, took: float) -> None:
-        self.seconds += took
-        if isinstance(found, CompileError):
-            self.refused[what] += 1
-            return
-        self.compiled[what] += 1
-        self.spilling[what] += found.spill_bytes > 0
-        self.most_registers = max(self.most_registers, found.registers)
-
     def document(self, seconds: float, exit_code: int) -> dict[str, object]:
         """Plain JSON. Kernels that are refused are those by which tests show that rules hold."""
+        refused = Counter(row.what for row in self.rows.values() if row.refused)
+        compiled = Counter(row.what for row in self.rows.values() if not row.refused)
+        spilling = Counter(row.what for row in self.rows.values() if row.spills)
         return {
             "what": "kernels that a run of the tests compiled for GPUs, each source once",
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -104,19 +102,25 @@ class Record:
             "tests": dict(sorted(self.outcomes.items())),
             "exit_code": exit_code,
             "seconds": round(seconds, 1),
-            "compiling_seconds": round(self.seconds, 1),
-            "most_registers": self.most_registers,
-            "kernels": self.compiled.total(),
-            "refused": self.refused.total(),
+            "compiling_seconds": round(sum(row.seconds for row in self.rows.values()), 1),
+            "most_registers": max((row.registers for row in self.rows.values()), default=0),
+            "kernels": compiled.total(),
+            "refused": refused.total(),
             "by_arch_and_family": {
                 what: {
-                    "compiled": self.compiled[what],
-                    "refused": self.refused[what],
-                    "spilling": self.spilling[what],
+                    "compiled": compiled[what],
+                    "refused": refused[what],
+                    "spilling": spilling[what],
                 }
-                for what in sorted({*self.compiled, *self.refused})
+                for what in sorted({*compiled, *refused})
             },
         }
+
+
+def _row(what: str, found: Found, took: float) -> Compiled:
+    if isinstance(found, CompileError):
+        return Compiled(what, True, False, 0, took)
+    return Compiled(what, False, found.spill_bytes > 0, found.registers, took)
 
 
 def _git(*arguments: str) -> str | None:
@@ -128,6 +132,8 @@ def _git(*arguments: str) -> str | None:
 
 
 class _Plugin:
+    """In the process that writes the file; others of the same run hand it their rows."""
+
     def __init__(self, record: Record, out: Path) -> None:
         self._record, self._out, self._started = record, out, time.monotonic()
 
@@ -136,12 +142,30 @@ class _Plugin:
         if report.when == "call" or report.outcome != "passed":
             self._record.outcomes[report.outcome] += 1
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Takes the rows of a process of pytest-xdist that ends."""
+        rows = getattr(node, "workeroutput", {}).get("compiled", {})
+        self._record.rows |= {key: Compiled(*row) for key, row in rows.items()}
+
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Writes the file."""
         took = time.monotonic() - self._started
         text = json.dumps(self._record.document(took, int(exitstatus)), indent=1)
         self._out.parent.mkdir(parents=True, exist_ok=True)
         self._out.write_text(text + "\n")
+
+
+class _Part:
+    """In a process of pytest-xdist that runs a part of the tests."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def pytest_sessionfinish(self, session: Any) -> None:
+        """Hands over what was compiled here."""
+        rows = {key: list(row) for key, row in self._record.rows.items()}
+        session.config.workeroutput["compiled"] = rows
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -156,4 +180,5 @@ def pytest_configure(config: pytest.Config) -> None:
     if out is not None:
         record = Record(config.getoption("--compile-kept"))
         nvrtc.compile_cubin = record.compile_cubin
-        config.pluginmanager.register(_Plugin(record, out))
+        part = hasattr(config, "workeroutput")
+        config.pluginmanager.register(_Part(record) if part else _Plugin(record, out))

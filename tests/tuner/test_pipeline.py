@@ -102,7 +102,8 @@ def test_continue_searches_on_and_repeats_nothing(model, tmp_path):
 
 
 @pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.slow)])
-def test_kill_9_loses_and_repeats_nothing(model, tmp_path, kills):
+def test_kill_9_loses_and_repeats_nothing(model, tmp_path, kills, record_property):
+    record_property("kills", kills)
     database = tmp_path / "tuning.db"
     draw = random.Random(kills)
     seen: dict[str, float | None] = {}

@@ -97,7 +97,8 @@ def test_equals_are_not_promoted_and_a_gain_is_found(noise):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISES)
-def test_500_tunings_promote_no_equals_and_find_a_gain(noise):
+def test_500_tunings_promote_no_equals_and_find_a_gain(noise, record_property):
+    record_property("simulated_tunings", 500)
     check(noise, 500)
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,10 @@ def test_kill_9_loses_and_repeats_nothing(url: str) -> None:
 
 
 @pytest.mark.slow
-def test_twenty_kills_lose_and_repeat_nothing(url: str) -> None:
+def test_twenty_kills_lose_and_repeat_nothing(
+    url: str, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("kills", 20)
     _survives(url, kills=20)
 
 
