@@ -1,11 +1,15 @@
 """Layers of experts on a GPU: our grouped kernels and humming-kernels', in turn on one device.
 
-    python -m benchmarks.moe --peer DIR --out FILE [--layers a,b] [--m 1,16] [--format mxfp4]
-                             [--tune 60s] [--seconds 120]
+    python -m benchmarks.moe --peer DIR --out FILE [--budget 150s] [--db URL] [--layers a,b]
+                             [--m 1,16] [--format mxfp4] [--seconds 300s]
+    python -m benchmarks.moe --routing zipf1.2 --budget 60s --db URL --out FILE
 
-m counts tokens; each call has one of twelve random routings without balance. Sorting rows, and
-quantizing x, are no part of the times. A side's time is the median of its graph's replays, sides
-take turns. Where `--tune` is given, each point is tuned from an empty database for its share of it.
+The layers are tuned first, by our own tuner from an empty database (`--db` keeps it, or names one
+that is tuned); without `--budget` the heuristic serves. m counts tokens; each call has one of
+twelve random routings without balance. Sorting rows, and quantizing x, are no part of the times;
+what our call takes with x quantized stands beside, as `served_us`. A side's time is the median of
+its graph's replays, sides take turns. With a `--routing`, the two sides are ours as tuned for it
+and ours as tuned for uniform routing.
 """
 
 from __future__ import annotations
@@ -13,299 +17,280 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.gemm_formats import compared
-from benchmarks.gemm_peer import PeerProcess
-from benchmarks.gemm_sides import _median_of
+from benchmarks.moe_layers import LAYERS, M_VALUES, OTHERS, Layer, Ours, problem_of
+from benchmarks.moe_peer import ExpertsPeer, start_warming
+from benchmarks.moe_tuned import compile_heuristics, database_in, tune_layers
 from benchmarks.provenance import provenance
 from humming.dispatch.heuristics import heuristic
-from humming.errors import HummingError
-from humming.jit.cache import compiled
-from humming.jit.detect import cuda_devices
-from humming.jit.load import load
-from humming.moe.routing import draw_ids
-from humming.moe.rows import Rows
-from humming.quantize import PackedExperts, pack_experts
-from humming.quantize.drawn import drawn
-from humming.spec.config import KernelConfig
+from humming.errors import HummingError, UsageError
+from humming.jit.detect import find_device
+from humming.spec.config import KernelConfig, config_to_dict
 from humming.spec.device import Device
-from humming.spec.layouts import layout_for
-from humming.spec.problem import Problem
+from humming.spec.formats import QuantFormat
+from humming.spec.naming import did_you_mean
+from humming.spec.routing import UNIFORM, check_routing
+from tuner.measuring.samples_cuda import cuda_sample
 from tuner.planning.budget import parse_duration
+from tuner.promoting.verdict import paired_ratio
+from tuner.store.records import Winner
 
-DRAWS, ROUNDS, REPLAYS = 12, 5, 3
-_SERVER = Path(__file__).with_name("moe_peer_server.py")
+ROUNDS, REPLAYS = 5, 3
+_FEW_REPLAYS_US = 300.0  # from where a replay takes so long that two are enough
+_WARMING_SECONDS = 60.0
+"""How long the peer's compilers are waited for; the rest is compiled when it is met."""
+KNOWN = LAYERS | OTHERS
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A projection of the experts of a public model; `down`: each routed row has its own x."""
+class Asked:
+    """What is compared; `seconds` for tuning, None: nothing is tuned; `warming`: the peer compiles
+    ahead; `deadline` on time.monotonic's clock."""
 
-    experts: int
-    top_k: int
-    n: int
-    k: int
-    down: bool = False
-
-
-LAYERS = {
-    "dsv3_tp8_gateup": Layer(256, 8, 512, 7168),
-    "dsv3_tp8_down": Layer(256, 8, 7168, 256, True),
-    "qwen30b_gateup": Layer(128, 8, 1536, 2048),
-    "qwen30b_down": Layer(128, 8, 2048, 768, True),
-    "gptoss120_gateup": Layer(128, 4, 5760, 2880),
-}
-M_VALUES = (1, 16, 64, 256, 1024, 4096)
+    layers: Mapping[str, Layer]
+    formats: Sequence[str]
+    m_values: Sequence[int]
+    device: Device
+    routing: str
+    seconds: float | None
+    url: str
+    peer: Path | None
+    warming: bool
+    deadline: float
 
 
-def problem_of(layer: Layer, format: str, m: int, routing: str, device: Device) -> Problem:
-    """What is multiplied."""
-    return Problem(
-        format,
-        layer.n,
-        layer.k,
-        m,
-        "bf16",
-        "bf16",
-        layout_for(device, format, "moe"),
-        op="moe",
-        experts=layer.experts,
-        top_k=layer.top_k,
-        routing=routing,
-    )
+@dataclass(frozen=True)
+class Served:
+    """The config that serves a point, and its record; the heuristic's has none."""
+
+    config: KernelConfig
+    record_id: str | None
+
+    def row(self) -> dict[str, Any]:
+        """As fields of a result's row."""
+        return {
+            "family": self.config.family,
+            "config": config_to_dict(self.config),
+            "config_text": str(self.config),
+            "record_id": self.record_id,
+        }
 
 
-def experts_of(layer: Layer, format: str, device: Device) -> PackedExperts:
-    """Random experts on the current GPU, of which every fourth is alike."""
-    draw = torch.Generator("cuda").manual_seed(1)
-    few = [drawn(format, layer.n, layer.k, draw, torch.bfloat16) for _ in range(4)]
-    packed = pack_experts(few, layout_for(device, format, "moe"), torch.bfloat16)
-    order = torch.arange(layer.experts, device="cuda") % 4
-    parts = {name: tensor.index_select(0, order) for name, tensor in packed.tensors.items()}
-    return replace(packed.with_tensors(parts), experts=layer.experts)
-
-
-class Ours:
-    """Our side of one layer and format."""
-
-    def __init__(self, layer: Layer, format: str, routing: str, device: Device) -> None:
-        self._layer, self._format, self._device = layer, format, device
-        self._routing, self._experts = routing, experts_of(layer, format, device)
-
-    def calls(self, m: int, config: KernelConfig) -> list[Callable[[], Any]]:
-        """One call for each routing, by `config`."""
-        layer, weight = self._layer, self._experts
-        problem = problem_of(layer, self._format, m, self._routing, self._device)
-        kernel: Any = load(compiled(config, problem, self._device), self._device)
-        x = torch.randn(
-            m * (layer.top_k if layer.down else 1), layer.k, device="cuda", dtype=torch.bfloat16
-        )
-        out = x.new_empty(m * layer.top_k, layer.n)
-        draw = torch.Generator("cuda").manual_seed(m)
-        every = []
-        for _ in range(DRAWS):
-            ids = draw_ids(self._routing, m, layer.experts, layer.top_k, draw)
-            every.append(Rows.indexed(ids, shared=not layer.down))
-
-        def call(rows: Rows) -> Callable[[], Any]:
-            room = x.new_empty(kernel.experts_workspace_bytes(rows, weight), dtype=torch.uint8)
-            return lambda: kernel.launch_experts(x, weight, None, out, rows, room)
-
-        return [call(rows) for rows in every]
-
-    def sample(self, m: int, config: KernelConfig) -> Callable[[int], float]:
-        """Takes the median of some replays."""
-        return _median_of(self.calls(m, config))
-
-
-class ExpertsPeer(PeerProcess):
-    """The peer's grouped GEMM."""
-
-    server = _SERVER
-
-    def open_layer(self, layer: Layer, format: str) -> None:
-        """Makes one layer."""
-        named = compared(format)
-        self._ask({"open": vars(layer), "weight": named.peer, "input": named.peer_inputs})
-
-    def start_warming_layer(self, layer: Layer, format: str, m_values: list[int]) -> None:
-        """Asks for the kernels of these m."""
-        named = compared(format)
-        asked = {"open": vars(layer), "weight": named.peer, "input": named.peer_inputs}
-        self._send({**asked, "warm": m_values})
-
-    def prepare_routed(self, m: int) -> None:
-        """Makes the graph of one m."""
-        self._ask({"m": m, "draws": DRAWS})
-
-
-def tuned(
-    ours: Ours, m: int, first: KernelConfig, problem: Problem, seconds: float
-) -> KernelConfig:
-    """The fastest of the first candidates by a few replays, in so many seconds."""
-    from random import Random
-
-    from search_spaces.load import load_spaces
-    from tuner.searching.candidates import legal_candidates
-    from tuner.searching.compile_pool import cores
-
-    device = ours._device
-    every = list(legal_candidates(problem, device, load_spaces()).configs.values())
-    Random(m).shuffle(every)
-    deadline = time.monotonic() + seconds
-    best, best_us = first, ours.sample(m, first)(REPLAYS)
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(cores()) as pool:
-        for start in range(0, len(every), 2 * cores()):
-            batch = every[start : start + 2 * cores()]
-            list(pool.map(lambda config: _compiled(config, problem, device), batch))
-            for config in batch:
-                if time.monotonic() > deadline:
-                    return best
-                with suppress(HummingError):
-                    us = ours.sample(m, config)(1)
-                    if us < best_us:
-                        best, best_us = config, us
-    return best
-
-
-def _compiled(config: KernelConfig, problem: Problem, device: Device) -> None:
-    with suppress(HummingError):
-        compiled(config, problem, device)
-
-
-def measure(arguments: argparse.Namespace, device: Device) -> Iterator[dict[str, Any]]:
-    """A row for each layer, format and m, while there is time."""
-    deadline = time.monotonic() + parse_duration(arguments.seconds)
-    m_values = [int(m) for m in arguments.m.split(",")]
-    formats, names = arguments.format.split(","), arguments.layers.split(",")
-    points = len(m_values) * len(formats) * len(names)
-    share = parse_duration(arguments.tune) / points if arguments.tune else 0.0
-    warming = _warm(arguments.peer, names, formats, m_values) if arguments.peer else []
-    peer = ExpertsPeer(arguments.peer) if arguments.peer else None
-    for number, (format, name) in enumerate((f, n) for f in formats for n in names):
-        layer = LAYERS[name]
-        ours = Ours(layer, format, arguments.routing, device)
-        configs = {}
-        for m in m_values:
-            problem = problem_of(layer, format, m, arguments.routing, device)
-            first = heuristic(problem, device)
-            configs[m] = tuned(ours, m, first, problem, share) if share else first
+def measured(asked: Asked, took: dict[str, float]) -> Iterator[dict[str, Any]]:
+    """A row for each format, layer and m, while there is time. `took` is told how long what came
+    before took."""
+    clock = time.monotonic()
+    if asked.peer is not None and asked.warming:
+        _warm(asked, asked.peer)
+    took["warming_the_peer"] = time.monotonic() - clock
+    winners = _winners(asked, asked.routing)
+    uniform = winners if asked.routing == UNIFORM else _winners(asked, UNIFORM)
+    took["tuning"] = time.monotonic() - clock - took["warming_the_peer"]
+    peer = None if asked.peer is None else ExpertsPeer(asked.peer)
+    try:
+        for format in asked.formats:
+            for name, layer in asked.layers.items():
+                ours = Ours(layer, format, asked.device, asked.routing)
+                if peer is not None:
+                    peer.open_layer(layer, format)
+                for m in asked.m_values:
+                    if time.monotonic() > asked.deadline:
+                        return
+                    point = {"format": format, "layer": name, **vars(layer), "m": m}
+                    served = _served(ours, m, winners, asked.routing)
+                    sides = _sides(ours, peer, m, served)
+                    if asked.routing != UNIFORM:
+                        plain = _served(ours, m, uniform, UNIFORM)
+                        sides["uniform_us"] = cuda_sample(ours.calls(m, plain.config))
+                        point["uniform_config"] = str(plain.config)
+                    yield {**point, **served.row(), **rounds(sides)}
+                del ours
+                torch.cuda.empty_cache()
+    finally:
         if peer is not None:
-            if number < len(warming):
-                warming[number].wait(max(1.0, deadline - time.monotonic()))
-                warming[number].close()
-            peer.open_layer(layer, format)
-        for m in m_values:
-            if time.monotonic() > deadline:
-                return
-            yield _point(ours, peer, layer, name, format, m, configs[m])
+            peer.close()
 
 
-def _warm(
-    folder: Path, names: list[str], formats: list[str], m_values: list[int]
-) -> list[ExpertsPeer]:
-    """The peer's kernels, compiled by a process a layer while we begin."""
-    peers = []
-    for format in formats:
-        for name in names:
-            peer = ExpertsPeer(folder)
-            peer.start_warming_layer(LAYERS[name], format, m_values)
-            peers.append(peer)
-    return peers
+def _warm(asked: Asked, folder: Path) -> None:
+    """Has the peer compile what it will need, while the heuristic's kernels are compiled."""
+    warming = start_warming(folder, asked.layers.values(), asked.formats, asked.m_values)
+    end = time.monotonic() + _WARMING_SECONDS
+    for one in warming:
+        one.wait(max(0.0, end - time.monotonic()))
+        one.close()
 
 
-def _point(
-    ours: Ours,
-    peer: ExpertsPeer | None,
-    layer: Layer,
-    name: str,
-    format: str,
-    m: int,
-    config: KernelConfig,
-) -> dict[str, Any]:
-    """Both sides in turn."""
-    sample = ours.sample(m, config)
-    mine, theirs = [], []
+def _winners(asked: Asked, routing: str) -> dict[str, Winner]:
+    """What the tuner proved for `routing`; nothing where it is not asked."""
+    of = asked.layers, asked.formats, asked.m_values, asked.device
+    if asked.seconds is not None:
+        return tune_layers(*of, asked.seconds, asked.url, routing)
+    problems = [
+        problem_of(layer, format, m, asked.device, routing)
+        for layer in asked.layers.values()
+        for format in asked.formats
+        for m in asked.m_values
+    ]
+    compile_heuristics(problems, asked.device)
+    return {}
+
+
+def _served(ours: Ours, m: int, winners: Mapping[str, Winner], routing: str) -> Served:
+    problem = problem_of(ours.layer, ours.format, m, ours.device, routing)
+    winner = winners.get(problem.id)
+    if winner is None:
+        return Served(heuristic(problem, ours.device), None)
+    return Served(winner.config, winner.id)
+
+
+def _sides(
+    ours: Ours, peer: ExpertsPeer | None, m: int, served: Served
+) -> dict[str, Callable[[], float]]:
+    samples = {"us": cuda_sample(ours.calls(m, served.config))}
     if peer is not None:
         peer.prepare_routed(m)
+        samples["humming_kernels_us"] = lambda: peer.sample(1)
+    if QuantFormat.parse(ours.format).activation is not None:
+        samples["served_us"] = cuda_sample(ours.calls(m, served.config, whole=True))
+    return samples
+
+
+def rounds(samples: Mapping[str, Callable[[], float]]) -> dict[str, Any]:
+    """Median times of the sides, which take turns, and how often ours, the first, fits into each
+    other's, with its interval."""
+    taken: dict[str, list[float]] = {name: [] for name in samples}
     for _ in range(ROUNDS):
-        mine.append(sample(REPLAYS))
-        if peer is not None:
-            theirs.append(peer.sample(REPLAYS))
-    row = {"layer": name, **vars(layer), "format": format, "m": m, "config": str(config)}
-    row |= {"family": config.family, "us": _median(mine), "samples_us": mine}
-    if theirs:
-        ratios = sorted(b / a for a, b in zip(mine, theirs, strict=True))
-        row |= {"peer_us": _median(theirs), "peer_samples_us": theirs}
-        row |= {"ratio": _median(ratios), "least_ratio": ratios[0], "most_ratio": ratios[-1]}
-    return row
+        for name, sample in samples.items():
+            first = sample()
+            more = range(1 if first > _FEW_REPLAYS_US else REPLAYS - 1)
+            taken[name].append(statistics.median([first, *(sample() for _ in more)]))
+    found: dict[str, Any] = {name: statistics.median(times) for name, times in taken.items()}
+    for name, times in list(taken.items())[1:]:
+        ratio = paired_ratio(times, taken["us"])
+        found[name.replace("_us", "_ratio")] = [ratio.ratio, ratio.low, ratio.high]
+    return found | {"samples_us": taken}
 
 
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
-
-
-def summary(rows: list[dict[str, Any]]) -> dict[str, float]:
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Geometric means of the peer's time over ours: m up to 64, from 256 on, all; and the least."""
+    ratios = [(row["m"], row["humming_kernels_ratio"][0]) for row in rows if _compared(row)]
     found = {}
-    compared_rows = [row for row in rows if "ratio" in row]
     for title, wanted in (
-        ("m <= 64", lambda row: row["m"] <= 64),
-        ("m >= 256", lambda row: row["m"] >= 256),
-        ("all", lambda row: True),
+        ("m <= 64", range(65)),
+        ("m >= 256", range(256, 1 << 31)),
+        ("all", range(1 << 31)),
     ):
-        logs = [math.log(row["ratio"]) for row in compared_rows if wanted(row)]
+        logs = [math.log(ratio) for m, ratio in ratios if m in wanted]
         if logs:
-            found[title] = math.exp(sum(logs) / len(logs))
-    if compared_rows:
-        found["least"] = min(row["ratio"] for row in compared_rows)
+            found[title] = math.exp(statistics.fmean(logs))
+    if ratios:
+        found["least"] = min(ratio for _, ratio in ratios)
     return found
 
 
-def main() -> None:
-    """Measures, prints a line a point, and writes all samples."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layers", default=",".join(LAYERS))
-    parser.add_argument("--m", default=",".join(map(str, M_VALUES)))
-    parser.add_argument("--format", default="mxfp4,int4g128")
-    parser.add_argument("--routing", default="uniform")
-    parser.add_argument("--tune", help="seconds of tuning in all, such as 120s")
-    parser.add_argument("--seconds", default="10m")
-    parser.add_argument("--peer", type=Path)
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
-    device = cuda_devices()[0]
-    rows: list[dict[str, Any]] = []
-    started = time.monotonic()
-    with torch.inference_mode():
-        for row in measure(arguments, device):
-            rows.append(row)
-            shown = {
-                key: row.get(key) for key in ("layer", "format", "m", "us", "peer_us", "ratio")
-            }
-            print(
-                f"{time.monotonic() - started:6.1f}", json.dumps(shown), row["config"], flush=True
-            )
-            if arguments.out:
-                text = {**provenance(device), "rows": rows, "summary": _by_format(rows)}
-                arguments.out.write_text(json.dumps(text, indent=1))
-    print(json.dumps(_by_format(rows), indent=1))
+def _compared(row: Mapping[str, Any]) -> bool:
+    return "humming_kernels_ratio" in row
 
 
-def _by_format(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+def by_format(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """The summary of each format."""
     formats = dict.fromkeys(row["format"] for row in rows)
     return {f: summary([row for row in rows if row["format"] == f]) for f in formats}
 
 
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.moe", description=__doc__)
+    parser.add_argument("--layers", default=",".join(LAYERS), help=f"of {', '.join(KNOWN)}")
+    parser.add_argument("--m", default=",".join(map(str, M_VALUES)), help="token counts")
+    parser.add_argument("--format", default="mxfp4,int4g128", help="weight formats, by commas")
+    parser.add_argument("--routing", default=UNIFORM, help="another one than uniform: no peer")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--budget", help="tuning time of all points together, such as 150s")
+    parser.add_argument("--db", help="database that keeps the evidence; by default none does")
+    parser.add_argument("--seconds", default="1h", help="when to stop, tuning included")
+    parser.add_argument("--peer", type=Path, help="folder in which humming-kernels is installed")
+    parser.add_argument("--warm-peer", action="store_true", help="compile all its kernels ahead")
+    parser.add_argument("--out", type=Path)
+    found = parser.parse_args(arguments)
+    try:
+        names = found.layers.split(",")
+        for name in names:
+            if name not in KNOWN:
+                wrong = f"'{name}'{did_you_mean(name, KNOWN)}"
+                raise UsageError(f"--layers must be of {', '.join(KNOWN)}, but got {wrong}")
+        found.layers = {name: KNOWN[name] for name in names}
+        found.m_values = [int(m) for m in found.m.split(",")]
+        found.formats = found.format.split(",")
+        check_routing(found.routing)
+        found.budget_s = None if found.budget is None else parse_duration(found.budget)
+        found.seconds_s = parse_duration(found.seconds)
+    except (ValueError, HummingError) as error:
+        parser.error(str(error))
+    if found.routing != UNIFORM:
+        found.peer = None  # it draws its own routings
+    found.peer = found.peer.resolve() if found.peer else None
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures, prints a line a point, and writes all samples."""
+    found, clock = parse_arguments(arguments), time.monotonic()
+    rows: list[dict[str, Any]] = []
+    took: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="humming-benchmark-") as folder, torch.inference_mode():
+        device = find_device(found.device)
+        asked = Asked(
+            found.layers,
+            found.formats,
+            found.m_values,
+            device,
+            found.routing,
+            found.budget_s,
+            found.db or database_in(Path(folder)),
+            found.peer,
+            found.warm_peer,
+            clock + found.seconds_s,
+        )
+        started = provenance(device)
+        for row in measured(asked, took):
+            rows.append(row)
+            print(f"{time.monotonic() - clock:6.1f}", shown(row), flush=True)
+            if found.out is not None:
+                text = {
+                    "benchmark": "moe",
+                    "routing": found.routing,
+                    "rounds": ROUNDS,
+                    "seconds": {**took, "all": time.monotonic() - clock},
+                    "provenance": started,
+                    "rows": rows,
+                    "summary": by_format(rows),
+                }
+                found.out.write_text(json.dumps(text, indent=1) + "\n", "utf-8")
+    print(json.dumps(by_format(rows), indent=1))
+    return 0
+
+
+def shown(row: Mapping[str, Any]) -> str:
+    """A row in one line."""
+    told = [row["format"], row["layer"], f"m={row['m']}", f"{row['us']:.1f}"]
+    for name in ("humming_kernels", "served", "uniform"):
+        if f"{name}_us" in row:
+            low, high = row[f"{name}_ratio"][1:]
+            told.append(f"{name} {row[f'{name}_us']:.1f}")
+            told.append(f"{row[f'{name}_ratio'][0]:.3f} ({low:.3f} .. {high:.3f})")
+    return " ".join([*told, row["config_text"], "tuned" if row["record_id"] else "heuristic"])
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

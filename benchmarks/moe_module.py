@@ -1,34 +1,50 @@
-"""A whole block of experts, router to weighted sum, on a GPU: ours against the same of torch's bf16
-grouped products, in CUDA graphs, in turn.
+"""A whole block of experts, router to weighted sum, on a GPU, as CUDA graphs, in turn: ours,
+transformers' in bf16, and humming-kernels' grouped products with torch's functions around them.
 
-    python -m benchmarks.moe_module --out FILE [--m 1,64,1024] [--format mxfp4,int4g128]
+    python -m benchmarks.moe_module --peer DIR --out FILE [--m 1,64,1024] [--format mxfp4,int4g128]
+                                    [--table FILE]
 
-The sizes are those of Qwen3-30B-A3B. torch's side sorts rows, multiplies by `torch._grouped_mm` and
-sums up as transformers' experts do. Eight blocks, walked over in turn, keep weights cold.
+The sizes are those of Qwen3-30B-A3B. Every side walks through four blocks and twelve inputs, which
+keeps weights cold. transformers' side is the faster of its implementations that a graph can hold.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn import functional
 
 from benchmarks.gemm_sides import _median_of
+from benchmarks.moe_peer import ExpertsPeer
 from benchmarks.provenance import provenance
 from humming.jit.detect import cuda_devices
 from humming.moe.experts import HummingExperts
 from humming.moe.module import HummingMoE
+from humming.moe.plan import bound_experts
 from humming.moe.router import RouterRule
 from humming.moe.stack import ExpertStack
+from humming.plan import place_of
 from humming.quantize.drawn import drawn
+from tuner.promoting.verdict import paired_ratio
 
 EXPERTS, TOP_K, HIDDEN, WIDTH = 128, 8, 2048, 768
-COPIES, ROUNDS, REPLAYS = 4, 7, 3
+COPIES, DRAWS, ROUNDS, REPLAYS = 4, 12, 7, 2
+_FEW_TOKENS = 8  # for which transformers may gather each token's weights
+SIZES = {
+    "experts": EXPERTS,
+    "top_k": TOP_K,
+    "hidden": HIDDEN,
+    "width": WIDTH,
+    "copies": COPIES,
+}
+Block = Callable[[torch.Tensor], torch.Tensor]
+Sample = Callable[[int], float]
 
 
 def ours(format: str, seed: int) -> HummingMoE:
@@ -45,46 +61,78 @@ def ours(format: str, seed: int) -> HummingMoE:
     return HummingMoE(router / HIDDEN**0.5, experts, RouterRule(TOP_K))
 
 
-def theirs(seed: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The same block in bf16."""
-    draw = torch.Generator("cuda").manual_seed(seed)
+def theirs(seed: int, implementation: str) -> Block:
+    """transformers' block in bf16 with random weights."""
+    from transformers.models.qwen3_moe.configuration_qwen3_moe import Qwen3MoeConfig
+    from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
 
-    def weights(*shape: int) -> torch.Tensor:
-        made = torch.randn(shape, device="cuda", generator=draw, dtype=torch.bfloat16)
-        return made.mul_(shape[-1] ** -0.5)
+    config: Any = Qwen3MoeConfig(
+        hidden_size=HIDDEN,
+        moe_intermediate_size=WIDTH,
+        num_experts=EXPERTS,
+        num_experts_per_tok=TOP_K,
+        norm_topk_prob=True,
+    )
+    config._experts_implementation = implementation
+    torch.cuda.manual_seed(seed)
+    with torch.device("cuda"):
+        block: Any = Qwen3MoeSparseMoeBlock(config).to(torch.bfloat16)
+    for parameter in block.parameters():
+        parameter.data.normal_(std=parameter.shape[-1] ** -0.5)
 
-    router, up = weights(EXPERTS, HIDDEN), weights(EXPERTS, 2 * WIDTH, HIDDEN)
-    down = weights(EXPERTS, HIDDEN, WIDTH)
-    grouped: Any = torch._grouped_mm
+    def call(x: torch.Tensor) -> torch.Tensor:
+        found = block(x[None])
+        out: torch.Tensor = found[0] if isinstance(found, tuple) else found
+        return out
 
-    def block(x: torch.Tensor) -> torch.Tensor:
-        scores = functional.linear(x, router).softmax(-1, dtype=torch.float32)
-        chosen, ids = scores.topk(TOP_K, dim=-1)
-        chosen = (chosen / chosen.sum(-1, keepdim=True)).to(x.dtype)
-        flat, order = ids.flatten().sort(stable=True)
-        counts = torch.histc(flat.float(), EXPERTS, 0, EXPERTS - 1)
-        ends = counts.cumsum(0).to(torch.int32)
-        gate, value = grouped(x[order // TOP_K], up.transpose(1, 2), offs=ends).chunk(2, dim=-1)
-        out = grouped(functional.silu(gate) * value, down.transpose(1, 2), offs=ends)
-        out = out * chosen.flatten()[order, None]
-        back = torch.empty_like(order)
-        back[order] = torch.arange(len(order), device=x.device)
-        summed: torch.Tensor = out[back].view(len(x), TOP_K, HIDDEN).sum(1)
-        return summed
-
-    return block
+    call.block = block  # type: ignore[attr-defined]
+    return call
 
 
-def samples(
-    blocks: Sequence[Callable[[torch.Tensor], torch.Tensor]], m: int
-) -> Callable[[int], float]:
-    """Takes the median of some replays of a graph over all blocks."""
-    x = torch.randn(m, HIDDEN, device="cuda", dtype=torch.bfloat16)
+def sampled(blocks: Sequence[Block], m: int) -> Sample:
+    """Takes the median of some replays of a graph over all blocks and inputs."""
+    shape = (m, HIDDEN)
+    inputs = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(DRAWS)]
 
-    def call(block: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], torch.Tensor]:
+    def call(block: Block, x: torch.Tensor) -> Callable[[], torch.Tensor]:
         return lambda: block(x)
 
-    return _median_of([call(block) for block in blocks])
+    return _median_of([call(block, x) for x in inputs for block in blocks])
+
+
+def of_transformers(dense: Sequence[Block], m: int) -> tuple[str, Sample]:
+    """Their fastest implementation, and its times."""
+    names = ("grouped_mm", "batched_mm") if m <= _FEW_TOKENS else ("grouped_mm",)
+    found: list[tuple[float, str, Sample]] = []
+    for name in names:
+        for block in dense:
+            block.block.experts.config._experts_implementation = name  # type: ignore[attr-defined]
+        with suppress(RuntimeError, KeyError):
+            sample = sampled(dense, m)
+            found.append((sample(REPLAYS), name, sample))
+    _, name, sample = min(found, key=lambda one: one[0])
+    return name, sample
+
+
+def served_by(stack: ExpertStack, m: int) -> str:
+    """The config that serves m tokens."""
+    place, biased = place_of(stack.packed_codes.device), stack.bias is not None
+    plan = bound_experts(stack.spec, stack.dtype, biased, place)
+    index, _ = plan.kernel_of(m)
+    return str(plan.dispatches[index].config)
+
+
+def row_of(sides: dict[str, Sample]) -> dict[str, Any]:
+    """Medians of all sides, which take turns, and how often ours, the first, fits into each."""
+    taken: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(ROUNDS):
+        for name, sample in sides.items():
+            taken[name].append(sample(REPLAYS))
+    row: dict[str, Any] = {name: statistics.median(times) for name, times in taken.items()}
+    for name, times in list(taken.items())[1:]:
+        ratio = paired_ratio(times, taken["us"])
+        row[name.replace("_us", "_ratio")] = [ratio.ratio, ratio.low, ratio.high]
+    return {**row, "samples_us": taken}
 
 
 def main() -> None:
@@ -92,25 +140,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--m", default="1,64,1024")
     parser.add_argument("--format", default="mxfp4,int4g128")
+    parser.add_argument("--table", help="a tuned table; by default what serves here")
+    parser.add_argument("--peer", type=Path, help="folder in which humming-kernels is installed")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    rows = []
+    device, rows = cuda_devices()[0], []
+    peer = None if arguments.peer is None else ExpertsPeer(arguments.peer.resolve())
     with torch.inference_mode():
-        dense = [theirs(seed) for seed in range(COPIES)]
+        dense = [theirs(seed, "grouped_mm") for seed in range(COPIES)]
         for format in arguments.format.split(","):
             blocks = [ours(format, seed) for seed in range(COPIES)]
+            if peer is not None:
+                peer.open_blocks(SIZES, format)
             for m in map(int, arguments.m.split(",")):
-                sides = samples(blocks, m), samples(dense, m)
-                taken = [[side(REPLAYS) for side in sides] for _ in range(ROUNDS)]
-                ratios = sorted(b / a for a, b in taken)
-                row = {"format": format, "m": m, "us": sorted(a for a, _ in taken)[ROUNDS // 2]}
-                row |= {"torch_us": sorted(b for _, b in taken)[ROUNDS // 2]}
-                row |= {"ratio": ratios[ROUNDS // 2], "samples_us": taken}
+                for block in blocks:
+                    block.prepare(arguments.table, m)
+                first = blocks[0].experts
+                name, dense_sample = of_transformers(dense, m)
+                sides = {"us": sampled(blocks, m), "transformers_us": dense_sample}
+                if peer is not None:
+                    peer.prepare_routed(m)
+                    sides["peer_us"] = peer.sample
+                row = {"format": format, "m": m, "transformers": name, **row_of(sides)}
+                row["configs"] = [served_by(s, m) for s in (first.up, first.down)]
                 rows.append(row)
-                print(json.dumps({key: row[key] for key in row if key != "samples_us"}), flush=True)
-    if arguments.out:
-        text = {**provenance(cuda_devices()[0]), "rows": rows}
-        arguments.out.write_text(json.dumps(text, indent=1))
+                print(json.dumps({k: v for k, v in row.items() if k != "samples_us"}), flush=True)
+                if arguments.out:
+                    text = {**provenance(device), "sizes": SIZES, "rows": rows}
+                    arguments.out.write_text(json.dumps(text, indent=1))
 
 
 if __name__ == "__main__":
