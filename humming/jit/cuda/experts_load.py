@@ -150,14 +150,17 @@ class GroupedMmaKernel(GroupedKernel):
 
     name = "humming_mma"
     _TYPES = (POINTER,) * 9 + (INT,) * 4 + (LONG,) * 4
+    _CODES_TYPES = (POINTER,) * 10 + (INT,) * 4 + (LONG,) * 5
 
     def _launch(self, function: DeviceFunction, packed: ExpertsOperand, call: GroupedCall) -> None:
         config: MmaConfig = config_of(self.compiled, MmaConfig)
+        (x, *weights), (of_x, pitch) = call.weights, call.x_scales
+        first, last = ((x, of_x), (pitch,)) if of_x else ((x,), ())
         function.launch(
             (call.most * -(-packed.n // config.block_n), config.split_k),
             config.warps * 32,
-            (*call.weights, *call.places, call.most, *call.sizes, *call.strides),
-            self._TYPES,
+            (*first, *weights, *call.places, call.most, *call.sizes, *call.strides, *last),
+            self._CODES_TYPES if of_x else self._TYPES,
             cluster=config.split_k if config.cluster else 1,
             dependent=bool(config.dependent_launch),
         )

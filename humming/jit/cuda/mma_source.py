@@ -45,7 +45,11 @@ def render_mma_bytes(config: MmaConfig, problem: Problem) -> KernelSource:
         **_constants(config, problem),
         "smem_bytes": mma_smem_bytes(config, problem),
     }
-    picks = {"activation": CXX_TYPES[problem.activation_dtype]}
+    experts = problem.op == "moe"
+    picks: dict[str, Any] = {"activation": CXX_TYPES[problem.activation_dtype]}
+    picks |= {"grouped": int(experts), "entry": "mma_bytes" + ("_experts" if experts else "")}
+    if experts:
+        static["op"] = problem.op
     text = environment().get_template("mma_bytes.cu.j2").render(**static, **picks)
     headers = headers_of(text, INCLUDE_DIR)
     along = config.narrow and block_scaled(problem.format)

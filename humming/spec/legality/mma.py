@@ -128,7 +128,9 @@ RULES: tuple[Rule, ...] = (
     problem_rule(
         "mma",
         "mma_experts_order",
-        lambda p, d: p.op == "dense" or not (p.act_order or p.k % 8),
+        lambda p, d: (
+            p.op == "dense" or not (p.act_order or (p.k % 8 and not mma_bytes.multiplies_codes(p)))
+        ),
         lambda p, d: (
             "family 'mma' takes experts without act-order and `k % 8 == 0`, but got "
             f"act_order={p.act_order}, k={p.k}; the family skinny takes them"

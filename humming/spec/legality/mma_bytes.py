@@ -146,11 +146,6 @@ RULES: tuple[Rule, ...] = (
         ),
         static=True,
     ),
-    _problem_rule(
-        "bytes_op",
-        lambda p, d: p.op == "dense",
-        lambda p, d: f"family 'mma' multiplies codes of op 'dense' alone, but got op '{p.op}'",
-    ),
     _rule(
         "bytes_block_k_multiple",
         lambda c, p, d: c.block_k % (line_k(c) * max(c.warps_k, 1)) == 0,

@@ -18,7 +18,8 @@ __device__ __forceinline__ void store_eight(float (&v)[8], int row, int column,
   u16* target = static_cast<u16*>(call.out) + out_row * call.out_row_stride + column;
   const int count = min(8, call.n - column);
   if constexpr (MmaPlan<Config>::x_row_scaled) {
-    const float of_row = ptx::load_global_f32(call.x_row_scales + row);
+    const i64 x_row = Config::grouped ? x_row_of(call, row) : row;
+    const float of_row = ptx::load_global_f32(call.x_row_scales + x_row);
 #pragma unroll
     for (int i = 0; i < 8; ++i) v[i] *= of_row;
   }

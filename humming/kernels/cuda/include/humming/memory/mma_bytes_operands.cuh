@@ -28,13 +28,17 @@ struct MmaOperands<Config, typename Config::IsBytes> {
   using Plan = MmaPlan<Config>;
   using Codes = typename Config::Codes;
   static constexpr int threads = Plan::threads;
-  using XLines = MmaLines<Config::block_m, Plan::lines, threads>;
+  using XLines = typename MmaEither<Config::grouped != 0,
+                                    MmaGatheredLines<Config::block_m, Plan::lines, threads>,
+                                    MmaLines<Config::block_m, Plan::lines, threads>>::Type;
   using CodeLines = typename MmaEither<Plan::rows, MmaLines<Config::block_n, Plan::lines, threads>,
                                        MmaNoLines>::Type;
   static constexpr int x_each = XLines::each;
   static constexpr int tiles_each = Plan::rows ? 0 : (Plan::codes_chunks + threads - 1) / threads;
   static constexpr int groups_each = (Plan::group_chunks + threads - 1) / threads;
-  static constexpr int x_scales_chunks = Plan::x_scales_bytes / 16;
+  // Four neighbouring rows' scales of x, or a row's, of experts.
+  static constexpr int x_scales_rows = Config::grouped ? 1 : 4;
+  static constexpr int x_scales_chunks = Plan::x_scales_bytes / (4 * x_scales_rows);
   static constexpr int x_scales_each = (x_scales_chunks + threads - 1) / threads;
   static constexpr int run_chunks = Plan::codes_run_bytes / 16;
   static constexpr int group_run_chunks =
@@ -51,7 +55,8 @@ struct MmaOperands<Config, typename Config::IsBytes> {
   i64 codes_row_bytes, scales_row_bytes, x_scales_pitch;
   int tiles_left, x_rows_left;
   int column, x_column, k, padded_k;
-  u32 x_lane, codes_lane, scales_lane, x_scales_lane;  // of this lane in a stage
+  u32 x_lane, codes_lane, scales_lane, x_scales_lane;         // of this lane in a stage
+  u32 x_scales_row[Config::grouped ? x_scales_each + 1 : 1];  // of experts, of this thread's chunks
   int thread;
   u32 lane;
 
@@ -66,10 +71,7 @@ struct MmaOperands<Config, typename Config::IsBytes> {
   __device__ __forceinline__ MmaOperands(const MmaCall& call, const MmaShare& share, u32 shared,
                                          int warp_m, int warp_n, int warp_k, int thread_)
       : ring(shared),
-        x(static_cast<const char*>(call.x) + share.x_row * call.x_row_stride +
-              share.first_stage * XLines::stage_bytes,
-          call.x_row_stride, call.m - share.x_row,
-          static_cast<int>(call.x_row_stride) - share.first_stage * XLines::stage_bytes, thread_),
+        x(lines_of_x(call, share, thread_)),
         code_lines(static_cast<const char*>(call.codes) +
                        share.row_tile * 16 * static_cast<i64>(padded(call.k)) +
                        share.first_stage * Config::block_k,
@@ -86,7 +88,13 @@ struct MmaOperands<Config, typename Config::IsBytes> {
     scales_row_bytes = static_cast<i64>(padded_k / Plan::group_size) * Plan::group_bytes;
     scales = static_cast<const char*>(call.scales) + share.row_tile * scales_row_bytes;
     zeros = static_cast<const char*>(call.zero_points) + share.row_tile * scales_row_bytes;
-    x_scales = call.x_scales + share.x_row;
+    x_scales = call.x_scales + (Config::grouped ? 0 : share.x_row);
+    if constexpr (Config::grouped)
+#pragma unroll
+      for (int i = 0; i < x_scales_each; ++i) {
+        const int row = share.x_row + (thread + i * threads) % Config::block_m;
+        x_scales_row[i] = static_cast<u32>(x_row_of(call, min(row, call.m - 1)));
+      }
     x_scales_pitch = call.x_scales_pitch;
     x_rows_left = call.m - share.x_row;
 
@@ -114,6 +122,17 @@ struct MmaOperands<Config, typename Config::IsBytes> {
                         4;
   }
 
+  static __device__ __forceinline__ XLines lines_of_x(const MmaCall& call, const MmaShare& share,
+                                                      int thread) {
+    const int skipped = share.first_stage * XLines::stage_bytes;
+    if constexpr (Config::grouped) {
+      return XLines(call, share.x_row, skipped, thread);
+    } else {
+      return XLines(static_cast<const char*>(call.x) + share.x_row * call.x_row_stride + skipped,
+                    call.x_row_stride, call.m - share.x_row,
+                    static_cast<int>(call.x_row_stride) - skipped, thread);
+    }
+  }
   static __device__ __forceinline__ int padded(int k) { return (k + 127) / 128 * 128; }
   __device__ __forceinline__ u32 stage(int slot) const { return ring + slot * Plan::stage_bytes; }
 
@@ -130,10 +149,19 @@ struct MmaOperands<Config, typename Config::IsBytes> {
       const int chunk = thread + i * threads;
       const bool here = wanted && x_scales_here(chunk);
 #if __CUDA_ARCH__ >= 800
-      ptx::cp_async_16_if(here, base + Plan::x_scales + chunk * 16, x_scales_source(chunk),
-                          x_scales_inside(chunk) ? 16 : 0);
+      if constexpr (Config::grouped != 0) {
+        ptx::cp_async_4_if(here, base + Plan::x_scales + chunk * 4, x_scales_source(chunk, i));
+      } else {
+        ptx::cp_async_16_if(here, base + Plan::x_scales + chunk * 16, x_scales_source(chunk, i),
+                            x_scales_inside(chunk) ? 16 : 0);
+      }
 #else
-      if (here) ptx::store_shared_words4(base + Plan::x_scales + chunk * 16, held_x_scales[i]);
+      if (!here) continue;
+      if constexpr (Config::grouped != 0) {
+        ptx::store_shared_u32(base + Plan::x_scales + chunk * 4, held_x_scales[i].word[0]);
+      } else {
+        ptx::store_shared_words4(base + Plan::x_scales + chunk * 16, held_x_scales[i]);
+      }
 #endif
     }
   }
@@ -202,11 +230,16 @@ struct MmaOperands<Config, typename Config::IsBytes> {
       if (groups_here(thread + i * threads))
         held_groups[i] = ptx::load_global_words4(groups_source(thread + i * threads));
 #pragma unroll
-    for (int i = 0; i < x_scales_each; ++i)
-      if (x_scales_here(thread + i * threads))
-        held_x_scales[i] = x_scales_inside(thread + i * threads)
-                               ? ptx::load_global_words4(x_scales_source(thread + i * threads))
-                               : Words4{};
+    for (int i = 0; i < x_scales_each; ++i) {
+      const int chunk = thread + i * threads;
+      if (!x_scales_here(chunk)) continue;
+      if constexpr (Config::grouped != 0) {
+        held_x_scales[i].word[0] = ptx::load_global_u32(x_scales_source(chunk, i));
+      } else {
+        held_x_scales[i] =
+            x_scales_inside(chunk) ? ptx::load_global_words4(x_scales_source(chunk, i)) : Words4{};
+      }
+    }
 #else
     (void)wanted;
 #endif
@@ -259,22 +292,25 @@ struct MmaOperands<Config, typename Config::IsBytes> {
     return Config::has_zero_points && chunk >= of_scales ? chunk - of_scales : chunk;
   }
 
-  // Four neighbouring rows' scales of x in a part of the stage's columns; beyond k they are zero, as
-  // the sums that they multiply are, and others may be no numbers.
+  // Rows' scales of x in a part of the stage's columns; beyond k they are zero, or those before, as
+  // the sums that they multiply are zero, and others may be no numbers.
   __device__ __forceinline__ bool x_scales_here(int chunk) const {
-    return chunk < x_scales_chunks && chunk % (Config::block_m / 4) * 4 < x_rows_left;
+    return chunk < x_scales_chunks && x_scales_of(chunk) < x_rows_left;
+  }
+  static __device__ __forceinline__ int x_scales_of(int chunk) {
+    return chunk % (Config::block_m / x_scales_rows) * x_scales_rows;
   }
   __device__ __forceinline__ bool x_scales_inside(int chunk) const {
     return x_scales_column(chunk) < k;
   }
-  __device__ __forceinline__ const char* x_scales_source(int chunk) const {
+  __device__ __forceinline__ const char* x_scales_source(int chunk, int i) const {
     constexpr int size = Config::x_group_size ? Config::x_group_size : 1;
     const i64 group = min(x_scales_column(chunk), k - 1) / size;
     return reinterpret_cast<const char*>(x_scales + group * x_scales_pitch +
-                                         chunk % (Config::block_m / 4) * 4);
+                                         (Config::grouped ? x_scales_row[i] : x_scales_of(chunk)));
   }
   __device__ __forceinline__ int x_scales_column(int chunk) const {
-    return x_column + chunk / (Config::block_m / 4) * Plan::part_k;
+    return x_column + chunk / (Config::block_m / x_scales_rows) * Plan::part_k;
   }
 
   // -- to registers --

@@ -6,6 +6,7 @@
 #pragma once
 #include "humming/ptx/async.cuh"
 #include "humming/ptx/move.cuh"
+#include "humming/scheduler/experts.cuh"
 
 namespace humming {
 
@@ -80,6 +81,48 @@ struct MmaLines {
   __device__ __forceinline__ void back(int stages) {
     source -= stages * stage_bytes;
     bytes_left += stages * stage_bytes;
+  }
+};
+
+// The same of rows that lie anywhere: those of a tile of experts' rows of x, from `x_row` on.
+template <int rows, int lines, int threads>
+struct MmaGatheredLines : MmaLines<rows, lines, threads> {
+  using Lines = MmaLines<rows, lines, threads>;
+  using Lines::each, Lines::source;
+  u32 sixteens[each];  // where they begin, in 16 bytes
+
+  template <class Call>
+  __device__ __forceinline__ MmaGatheredLines(const Call& call, int x_row, int skipped, int thread)
+      : Lines(static_cast<const char*>(call.x) + skipped, 0, call.m - x_row,
+              static_cast<int>(call.x_row_stride) - skipped, thread) {
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const int row = min(x_row + this->first_row + i * Lines::row_step, call.m - 1);
+      sixteens[i] = static_cast<u32>(x_row_of(call, row) * (call.x_row_stride / 16));
+    }
+  }
+
+  template <bool streamed>
+  __device__ __forceinline__ void put(bool wanted, u32 base, int i) {
+#if __CUDA_ARCH__ >= 800
+    ptx::cp_async_16_if(wanted && this->here(i), base + this->place(i), chunk_source(i),
+                        lines == 1 || this->bytes_left > 0 ? 16 : 0);
+#else
+    if (wanted && this->here(i)) ptx::store_shared_words4(base + this->place(i), this->held[i]);
+#endif
+  }
+  __device__ __forceinline__ void fetch() {
+#if __CUDA_ARCH__ < 800
+#pragma unroll
+    for (int i = 0; i < each; ++i)
+      if (this->here(i))
+        this->held[i] = this->bytes_left > 0 ? ptx::load_global_words4(chunk_source(i)) : Words4{};
+#endif
+  }
+
+ private:
+  __device__ __forceinline__ const char* chunk_source(int i) const {
+    return source + static_cast<u64>(sixteens[i]) * 16;
   }
 };
 
