@@ -138,6 +138,8 @@ class WgmmaConfig:
     """
 
     family: ClassVar[str] = "wgmma"
+    k_warpgroups: ClassVar[int] = 1
+    """Not a knob: warpgroups that have the same rows of w and take units of k in turns."""
     block_m: int
     warpgroups: int
     tiles_n: int
@@ -181,6 +183,7 @@ class Wgmma8Config:
     promote      1: what 128 columns give is added up in fp32, out of the tensor cores, which keep
                  fewer bits of fp8 products
     dependent_launch  1: the weights' stream starts before the kernel before has ended
+    k_warpgroups      warpgroups that have the same rows of w, and units of k in turns (1 = off)
     """
 
     family: ClassVar[str] = "wgmma8"
@@ -196,6 +199,7 @@ class Wgmma8Config:
     stream_k: int
     promote: int
     dependent_launch: int
+    k_warpgroups: int = 1
 
     def __str__(self) -> str:
         text = f"wgmma8 {self.block_m}x{self.warpgroups}x{64 * self.tiles_n} d{self.num_stages}"
@@ -205,6 +209,7 @@ class Wgmma8Config:
             ("b", self.blocks_per_sm, 1),
             ("stream", self.stream_k, 0),
             ("promote", self.promote, 0),
+            ("turns", self.k_warpgroups, 1),
             ("pdl", self.dependent_launch, 1),
         ):
             text += f" {mark}{value}" if value != off else ""

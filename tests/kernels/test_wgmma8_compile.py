@@ -43,6 +43,9 @@ BROKEN = {
     "wgmma8_promote_range": {"promote": 2},
     "wgmma8_dependent_launch_range": {"dependent_launch": 2},
     "wgmma8_blocks_per_sm_range": {"blocks_per_sm": 5},
+    "wgmma8_k_warpgroups": {"k_warpgroups": 3, "warpgroups": 3, "block_m": 16},
+    "wgmma8_takes_turns": {"k_warpgroups": 2, "warpgroups": 1},
+    "wgmma8_stages_of_turns": {"k_warpgroups": 4, "warpgroups": 4, "num_stages": 4},
 }
 
 

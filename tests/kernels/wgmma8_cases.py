@@ -38,21 +38,35 @@ FORMATS = (
     "fp8e4m3t-fp8e4m3",
 )
 
-KNOBS = ("block_m", "warpgroups", "tiles_n", "cluster_n", "num_stages", "blocks_per_sm", "stream_k")
-CONFIGS = (
-    (256, 2, 1, 2, 3, 1, 1),
-    (128, 2, 2, 1, 3, 1, 1),
-    (192, 2, 1, 1, 4, 1, 0),
-    (128, 2, 1, 4, 4, 1, 0),
-    (96, 3, 1, 1, 4, 1, 1),
-    (64, 2, 2, 2, 4, 1, 1),
-    (48, 1, 2, 1, 3, 2, 1),
-    (32, 4, 1, 1, 4, 1, 1),
-    (16, 2, 1, 1, 8, 1, 1),
-    (16, 1, 1, 1, 5, 4, 1),
-    (16, 2, 2, 1, 2, 1, 1),
+KNOBS = (
+    "block_m",
+    "warpgroups",
+    "tiles_n",
+    "cluster_n",
+    "num_stages",
+    "blocks_per_sm",
+    "stream_k",
+    "k_warpgroups",
 )
-"""Tiles, clusters, stages and ways to cut k of every shape of the code."""
+CONFIGS = (
+    (256, 2, 1, 2, 3, 1, 1, 1),
+    (128, 2, 2, 1, 3, 1, 1, 1),
+    (192, 2, 1, 1, 4, 1, 0, 1),
+    (128, 2, 1, 4, 4, 1, 0, 1),
+    (96, 3, 1, 1, 4, 1, 1, 1),
+    (64, 2, 2, 2, 4, 1, 1, 1),
+    (48, 1, 2, 1, 3, 2, 1, 1),
+    (32, 4, 1, 1, 4, 1, 1, 1),
+    (16, 2, 1, 1, 8, 1, 1, 1),
+    (16, 1, 1, 1, 5, 4, 1, 1),
+    (16, 2, 2, 1, 2, 1, 1, 1),
+    (16, 4, 1, 1, 9, 1, 0, 4),
+    (64, 4, 1, 1, 5, 1, 1, 4),
+    (32, 4, 1, 1, 7, 1, 1, 2),
+    (16, 2, 2, 1, 3, 2, 1, 2),
+)
+"""Tiles, clusters, stages and ways to cut k, between blocks and within one, of every shape of the
+code."""
 
 
 def byte_problem(

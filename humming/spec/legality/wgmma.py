@@ -30,7 +30,7 @@ _WORKING_REGISTERS, _FACTOR_REGISTERS = 42, 4  # of a thread, beside sums and fr
 
 def wgmma_block_rows(config: WgmmaConfig | Wgmma8Config) -> int:
     """Rows of w that one output tile has."""
-    return 64 * config.tiles_n * config.warpgroups
+    return 64 * config.tiles_n * max(1, config.warpgroups // max(config.k_warpgroups, 1))
 
 
 def wgmma_threads(config: WgmmaConfig | Wgmma8Config) -> int:

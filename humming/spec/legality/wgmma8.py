@@ -43,7 +43,9 @@ def wgmma8_smem_bytes(config: Wgmma8Config, problem: Problem) -> int:
     wide = config.block_m % 32 == 0 and config.blocks_per_sm == 1
     staged = (32 if wide else 16) * 128 * config.tiles_n
     # barriers first; its base is aligned to 1024 by hand
-    rings = config.num_stages * stage + config.warpgroups * staged
+    groups = config.warpgroups // max(config.k_warpgroups, 1)
+    turns = (config.k_warpgroups - 1) * config.tiles_n * config.block_m // 8 * 2048
+    rings = config.num_stages * stage + groups * (staged + turns)
     return 1024 + table + rings + 1024
 
 
@@ -190,9 +192,10 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "experts_knobs",
-        lambda c, p, d: p.op == "dense" or (c.cluster_n == 1 and not c.stream_k),
+        lambda c, p, d: p.op == "dense" or (c.cluster_n == c.k_warpgroups == 1 and not c.stream_k),
         lambda c, p, d: (
-            f"experts take cluster_n 1 and stream_k 0, but got {c.cluster_n} and {c.stream_k}"
+            "experts take cluster_n 1, k_warpgroups 1 and stream_k 0, but got "
+            f"{c.cluster_n}, {c.k_warpgroups} and {c.stream_k}"
         ),
     ),
     _rule(
@@ -218,10 +221,10 @@ RULES: tuple[Rule, ...] = (
     _range("tiles_n", 1, 4),
     _rule(
         "rows_in_a_copy",
-        lambda c, p, d: c.warpgroups * c.tiles_n <= 4,
+        lambda c, p, d: c.warpgroups * c.tiles_n <= 4 * c.k_warpgroups,
         lambda c, p, d: (
-            "`warpgroups * tiles_n <= 4` must hold, as one copy brings 256 rows of w, but got "
-            f"warpgroups={c.warpgroups}, tiles_n={c.tiles_n}"
+            "`warpgroups * tiles_n <= 4 * k_warpgroups` must hold, as a copy brings 256 rows of w, "
+            f"but got warpgroups={c.warpgroups}, tiles_n={c.tiles_n}, k_warpgroups={c.k_warpgroups}"
         ),
         static=True,
     ),
@@ -245,6 +248,30 @@ RULES: tuple[Rule, ...] = (
     _range("blocks_per_sm", 1, 4),
     _range("stream_k", 0, 1),
     _range("promote", 0, 1),
+    _rule(
+        "k_warpgroups",
+        lambda c, p, d: c.k_warpgroups in (1, 2, 4),
+        lambda c, p, d: f"k_warpgroups must be 1, 2 or 4, but got {c.k_warpgroups}",
+        static=True,
+    ),
+    _rule(
+        "takes_turns",
+        lambda c, p, d: c.warpgroups % max(c.k_warpgroups, 1) == 0,
+        lambda c, p, d: (
+            "`warpgroups % k_warpgroups == 0` must hold, but got "
+            f"warpgroups={c.warpgroups}, k_warpgroups={c.k_warpgroups}"
+        ),
+        static=True,
+    ),
+    _rule(
+        "stages_of_turns",
+        lambda c, p, d: c.k_warpgroups < c.num_stages,
+        lambda c, p, d: (
+            "`k_warpgroups < num_stages` must hold, as a warpgroup keeps one while it waits for "
+            f"its next, but got k_warpgroups={c.k_warpgroups}, num_stages={c.num_stages}"
+        ),
+        static=True,
+    ),
     _range("dependent_launch", 0, 1),
     _rule(
         "promotes_groups",

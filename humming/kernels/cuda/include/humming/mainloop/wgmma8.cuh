@@ -57,6 +57,12 @@ __device__ __forceinline__ void group_multiply_exact(Wgmma8Sums<Config>& sums,
 template <class Config>
 __device__ __forceinline__ void group_multiply8(WgmmaSums<Config>& sums, Ring8Drain<Config>& drain,
                                                 Wgmma8Scales<Config>& scales, int units) {
+  if constexpr (Wgmma8Plan<Config>::turns > 1) {
+    if (units <= 0) {  // fewer than warpgroups
+      clear_sums(sums);
+      return;
+    }
+  }
   if constexpr (Wgmma8Plan<Config>::promoted) {
     group_multiply_promoted<Config>(sums, drain, scales, units);
   } else if constexpr (ByteProduct<typename Config::Type>::whole) {
@@ -73,22 +79,73 @@ __device__ __forceinline__ void group_multiply8(WgmmaSums<Config>& sums, Ring8Dr
   }
 }
 
+// As the part of a block that meets others sees it: warpgroups that have rows of their own.
+template <class Config>
+struct RowGroups : Config {
+  static constexpr int warpgroups = Wgmma8Plan<Config>::row_groups;
+};
+
+// The first warpgroup of some rows adds up, in the order of turns, what all have.
+template <class Config>
+__device__ __forceinline__ void group_add_turns(WgmmaSums<Config>& sums, u32 shared, int rows,
+                                                int turn, int thread) {
+  using Plan = Wgmma8Plan<Config>;
+  const u32 name = 1 + Config::warpgroups + rows;
+  const u32 first = shared + Plan::turn_sums + rows * (Plan::turns - 1) * Plan::turn_bytes +
+                    static_cast<u32>(thread) * 16;
+#pragma unroll
+  for (int t = 0; t < Config::tiles_n; ++t)
+#pragma unroll
+    for (int c = 0; c < Plan::columns; ++c) {
+      if (turn == 0) continue;
+      Words4 v;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) v.word[i] = __float_as_uint(sums[t][c][i]);
+      ptx::store_shared_words4(
+          first + (turn - 1) * Plan::turn_bytes + (t * Plan::columns + c) * 2048, v);
+    }
+  ptx::barrier_sync<128 * Plan::turns>(name);
+  if (turn == 0) {
+#pragma unroll
+    for (int other = 0; other < Plan::turns - 1; ++other)
+#pragma unroll
+      for (int t = 0; t < Config::tiles_n; ++t)
+#pragma unroll
+        for (int c = 0; c < Plan::columns; ++c) {
+          const Words4 v = ptx::load_shared_words4(first + other * Plan::turn_bytes +
+                                                   (t * Plan::columns + c) * 2048);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sums[t][c][i] += __uint_as_float(v.word[i]);
+        }
+  }
+  ptx::barrier_sync<128 * Plan::turns>(name);
+}
+
 template <class Config>
 __device__ __forceinline__ void group_drain8(const Wgmma8Call& call, u32 shared, int group,
                                              int warp, int lane) {
   using Plan = Wgmma8Plan<Config>;
-  WgmmaSchedule<Config, Plan> schedule(call);
-  Ring8Drain<Config> drain{shared, group, warp, lane, {}};
-  const WgmmaPartials<Config, Plan> partials(call, shared, group, warp * 32 + lane);
+  const int turn = group % Plan::turns, rows = group / Plan::turns;
+  WgmmaSchedule<RowGroups<Config>, Plan> schedule(call);
+  Ring8Drain<Config> drain{shared, rows, warp, lane, {}};
+  const WgmmaPartials<RowGroups<Config>, Plan> partials(call, shared, rows, warp * 32 + lane);
   WgmmaWork work;
 #pragma unroll 1
   while (schedule.next(work)) {
-    Wgmma8Scales<Config> scales(call, work, group, warp, lane);
+    Wgmma8Scales<Config> scales(call, work, rows, warp, lane, turn);
     WgmmaSums<Config> sums;
-    group_multiply8<Config>(sums, drain, scales, work.units);
+    const RingPlace begin = drain.place;
+    drain.skip_to_turn(turn);
+    group_multiply8<Config>(sums, drain, scales, turns_of<Config>(work.units, turn));
+    if constexpr (Plan::turns > 1) {
+      drain.place = begin;
+      drain.skip(work.units);
+      group_add_turns<Config>(sums, shared, rows, turn, warp * 32 + lane);
+      if (turn != 0) continue;
+    }
     u32 own = 0xFFFFFFFFu;
     if (work.sharers > 1) own = partials.meet(sums, work, schedule);
-    group_store8<Config>(sums, own, call, work, shared, group, warp, lane);
+    group_store8<Config>(sums, own, call, work, shared, rows, warp, lane);
   }
 }
 

@@ -61,7 +61,7 @@ __device__ __forceinline__ void group_multiply_direct(Wgmma8Sums<Config>& sums,
     ptx::wgmma_wait<1>();
     if (u > 0) drain.release(before);
     before = drain.place.slot;
-    drain.place.template advance<Config::num_stages>();
+    drain.next();
   }
   ptx::wgmma_wait<0>();
   settle_sums(sums);
@@ -155,7 +155,7 @@ __device__ __forceinline__ void group_multiply_registers(Wgmma8Sums<Config>& sum
       ptx::wgmma_commit();
       if (step < 3) codes.look_up(step + 1);
       if (step == 3) {
-        drain.place.template advance<Config::num_stages>();
+        drain.next();
         if (!last) {
           drain.acquire();
           codes.load(drain);

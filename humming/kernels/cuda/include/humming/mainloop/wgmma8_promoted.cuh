@@ -95,7 +95,7 @@ __device__ __forceinline__ void group_multiply_promoted(Wgmma8Promoted<Config>& 
       if constexpr (!Plan::direct) settle_bytes(a);
     }
     drain.release(drain.place.slot);
-    drain.place.template advance<Config::num_stages>();
+    drain.next();
   }
 }
 

@@ -2,7 +2,7 @@
 //   constants, and which accumulators its warpgroups have.
 // Run by nobody; constants only.
 // Reads -> writes: nothing. [barriers | table of scaled codes | x ring | weight ring | scales of x, or
-//   of groups of w | staged output].
+//   of groups of w | staged output | sums of warpgroups that take turns].
 // Source: own.
 #pragma once
 #include "humming/ptx/types.cuh"
@@ -14,8 +14,11 @@ struct Wgmma8Plan {
   static constexpr int consumer_warps = 4 * Config::warpgroups;
   static constexpr int threads = 32 * (consumer_warps + 4);  // one warp of the last four fills
   static constexpr int columns = Config::block_m / 8;
+  // Warpgroups that have the same rows of w take units of k in turns.
+  static constexpr int turns = Config::k_warpgroups, row_groups = Config::warpgroups / turns;
   static constexpr int group_rows = 64 * Config::tiles_n;  // rows of w that a warpgroup has
-  static constexpr int block_rows = group_rows * Config::warpgroups;
+  static constexpr int block_rows = group_rows * row_groups;
+  static constexpr int slot_warps = consumer_warps / turns;  // that read a stage
   static constexpr int row_tiles = block_rows / 16;
 
   static constexpr int cluster = Config::cluster_n;  // blocks of one
@@ -68,8 +71,11 @@ struct Wgmma8Plan {
       Config::block_m % 32 == 0 && Config::blocks_per_sm == 1 ? 4 : 2;
   static constexpr int staged_row_bytes = group_rows * 2;
   static constexpr int staged_bytes = staged_columns * 8 * staged_row_bytes;  // of a warpgroup
-  static constexpr int bytes =
-      staged + Config::warpgroups * staged_bytes + 1024;  // the base is aligned to 1024 by hand
+  // Sums of warpgroups that took turns, but the first: [turn][tile][column][thread] of four fp32.
+  static constexpr int turn_sums = staged + row_groups * staged_bytes;
+  static constexpr int turn_bytes = Config::tiles_n * columns * 2048;
+  static constexpr int bytes = turn_sums + row_groups * (turns - 1) * turn_bytes +
+                               1024;  // the base is aligned to 1024 by hand
   static __device__ __forceinline__ u32 aligned(u32 shared) {
     return (shared + 1023) / 1024 * 1024;
   }

@@ -30,8 +30,7 @@ __device__ __forceinline__ void ring8_init(u32 shared) {
 #pragma unroll
   for (int s = 0; s < Config::num_stages; ++s) {
     ptx::mbarrier_init(shared + Plan::full_barriers + 8 * s, Config::grouped ? 129 : 1);
-    ptx::mbarrier_init(shared + Plan::empty_barriers + 8 * s,
-                       Plan::consumer_warps * Config::cluster_n);
+    ptx::mbarrier_init(shared + Plan::empty_barriers + 8 * s, Plan::slot_warps * Config::cluster_n);
   }
 }
 
@@ -92,6 +91,22 @@ struct Ring8Drain {
   int group, warp, lane;
   RingPlace place;
 
+  // Goes on to this warpgroup's next unit, which is the next of its turns.
+  __device__ __forceinline__ void next() {
+    if constexpr (Plan::turns == 1) {
+      place.advance<Config::num_stages>();
+    } else {
+      skip(Plan::turns);
+    }
+  }
+  __device__ __forceinline__ void skip_to_turn(int turn) {
+    if constexpr (Plan::turns > 1) skip(turn);
+  }
+  __device__ __forceinline__ void skip(u32 units) {
+    const u32 sum = place.slot + units;
+    place.parity ^= sum / Config::num_stages & 1;
+    place.slot = sum % Config::num_stages;
+  }
   __device__ __forceinline__ void acquire() const {
     wait_full(shared + Plan::full_barriers + 8 * place.slot, place.parity);
     if constexpr (Config::grouped) ptx::fence_proxy_async();  // x was copied by threads

@@ -12,6 +12,13 @@
 
 namespace humming {
 
+// Units that a warpgroup has of `units`, where the warpgroups of its rows take turns.
+template <class Config>
+__device__ __forceinline__ int turns_of(int units, int turn) {
+  constexpr int turns = Wgmma8Plan<Config>::turns;
+  return turns == 1 ? units : (units - turn + turns - 1) / turns;
+}
+
 template <class Config>
 struct Wgmma8Scales {
   using Plan = Wgmma8Plan<Config>;
@@ -22,11 +29,11 @@ struct Wgmma8Scales {
 
   const char* source[Config::tiles_n];
   u32 now[Config::tiles_n], ahead[Config::tiles_n][distance];
-  int left;  // units of the work that are not brought yet
+  int left;  // units of the work that are not brought yet, of this warpgroup's turns
 
   __device__ __forceinline__ Wgmma8Scales(const WgmmaCall& call, const WgmmaWork& work, int group,
-                                          int warp, int lane)
-      : left(work.units) {
+                                          int warp, int lane, int turn = 0)
+      : left(turns_of<Config>(work.units, turn)) {
     if constexpr (any) {
       const int units = (call.k + Plan::unit_k - 1) / Plan::unit_k, all = (call.n + 15) / 16;
 #pragma unroll
@@ -34,7 +41,7 @@ struct Wgmma8Scales {
         const int row_tile =
             min(work.tile_n * Plan::row_tiles + (group * Config::tiles_n + t) * 4 + warp, all - 1);
         source[t] = static_cast<const char*>(call.scales) +
-                    (static_cast<i64>(row_tile) * units + work.first) * word_bytes +
+                    (static_cast<i64>(row_tile) * units + work.first + turn) * word_bytes +
                     (blocks ? 0 : lane / 4 * 4);
       }
 #pragma unroll
@@ -71,7 +78,7 @@ struct Wgmma8Scales {
 #pragma unroll
     for (int t = 0; t < Config::tiles_n; ++t) {
       ahead[t][place] = ptx::load_global_u32(source[t]);
-      source[t] += word_bytes;
+      source[t] += Plan::turns * word_bytes;
     }
   }
 };
