@@ -199,7 +199,7 @@ class Plan:
         out, scratch = x.new_empty(m, weight.n), scratch_on_stream(x, nbytes)
         call = kernel.prepared(x, weight, bias, out, scratch)
         if call is not None and call.native:
-            missed = bound.dispatches[index].source == "heuristic"
+            missed = bound.dispatches[index].untuned
             watch(self.identity, self.problem.at(m), missed, call, call.counter())
         return call, nbytes
 
@@ -245,6 +245,10 @@ class Plan:
         shipped = [d for d in self.dispatches if d.source == "shipped"]
         if shipped:
             parts.append(f"shipped table for m in {_spans(shipped)}")
+        taken = [
+            f"{d.transfer} for m in [{d.m_low}, {d.m_high})" for d in self.dispatches if d.transfer
+        ]
+        parts += dict.fromkeys(taken)
         if parts:
             return "; ".join([*parts, "else heuristic"])
         if self.table is None:
@@ -263,7 +267,7 @@ class Plan:
         if len(bound.calls) >= _MOST_CALLS:
             bound.calls.clear()
         nbytes = kernel.workspace_bytes(m, self.problem.n, self.problem.k, self.threads)
-        missed = bound.dispatches[index].source == "heuristic"
+        missed = bound.dispatches[index].untuned
         counted = tally(self.identity, self.problem.at(m), missed)
         bound.calls[m] = call = _Call(index, kernel, nbytes, counted)
         tell(lookup(self.dispatches, m), self.problem.at(m), self.identity.device, self.place)

@@ -29,7 +29,9 @@ _Layer = HummingLinear | ExpertStack
 @dataclass(frozen=True)
 class Served:
     """What serves m of [m_low, m_high): a config, where it comes from, and what it was measured to
-    take at `measured_m`; `speedup` is over the heuristic there. None where it was not measured."""
+    take at `measured_m`; `speedup` is over the heuristic there. None where it was not measured.
+
+    `transfer` says from which tuned problem a neighbour's config was taken, and what to expect."""
 
     m_low: int
     m_high: int
@@ -40,6 +42,7 @@ class Served:
     measured_m: int | None
     us: float | None
     speedup: float | None
+    transfer: str | None = None
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ def _of(named: Sequence[tuple[str, _Layer]]) -> LayerReport:
     else:
         plan, experts = bound(first.spec, first.dtype, biased, place), None
     served = tuple(_served(plan, dispatch) for dispatch in plan.dispatches)
-    untuned = any(one.source == "heuristic" for one in served)
+    untuned = any(dispatch.untuned for dispatch in plan.dispatches)
     return LayerReport(
         names=tuple(name for name, _ in named),
         format=first.spec.format,
@@ -140,6 +143,8 @@ def _of(named: Sequence[tuple[str, _Layer]]) -> LayerReport:
 
 def _served(plan: Plan, dispatch: Dispatch) -> Served:
     found = next((i for i in _measured(plan.table) if i.record == dispatch.record), None)
+    if dispatch.transfer is not None:
+        found = None  # it was measured for another problem
     tier = f" {dispatch.tier}" if dispatch.tier else ""
     return Served(
         dispatch.m_low,
@@ -151,6 +156,7 @@ def _served(plan: Plan, dispatch: Dispatch) -> Served:
         found.m if found else None,
         found.us if found else None,
         found.heuristic_us / found.us if found and found.us else None,
+        str(dispatch.transfer) if dispatch.transfer else None,
     )
 
 
@@ -161,7 +167,7 @@ def _measured(table: TunedTable | None) -> Iterator[Interval]:
 
 def _interval(served: Served) -> str:
     high = "" if served.m_high >= M_END else str(served.m_high - 1)
-    text = f"m {served.m_low}..{high}: {served.config} ({served.source})"
+    text = f"m {served.m_low}..{high}: {served.config} ({served.transfer or served.source})"
     if served.us is not None and served.speedup is not None:
         text += f", {served.us:.1f} us at m={served.measured_m}, {served.speedup:.2f} x as fast as "
         text += "the heuristic"

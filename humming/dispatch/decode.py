@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from humming.dispatch.intervals import Interval, TableEntry, check_entry
+from humming.dispatch.intervals import Interval, TableEntry, Trials, check_entry
 from humming.errors import TableError
 from humming.spec.config import config_from_dict, config_to_dict
 from humming.spec.device import Device
@@ -36,10 +36,11 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
 
 
 def entry_to_dict(entry: TableEntry) -> dict[str, Any]:
-    """`entry` as the table file holds it: the problem without m, each config with its family."""
+    """`entry` as the table file holds it: the problem without m, each config with its family, and
+    its trials where there are any."""
     problem = dataclasses.asdict(entry.problem)
     del problem["m"]
-    return {
+    values: dict[str, Any] = {
         "identity": dataclasses.asdict(entry.identity),
         "problem": problem,
         "intervals": [
@@ -47,6 +48,11 @@ def entry_to_dict(entry: TableEntry) -> dict[str, Any]:
             for interval in entry.intervals
         ],
     }
+    if entry.trials:
+        values["trials"] = [
+            {**vars(trials), "ratios": dict(trials.ratios)} for trials in entry.trials
+        ]
+    return values
 
 
 def entry_from_dict(values: Any) -> TableEntry:
@@ -54,15 +60,20 @@ def entry_from_dict(values: Any) -> TableEntry:
 
     Raises TableError, FormatError or LegalityError with a sentence.
     """
-    values = _object(values, "an entry", {"identity", "problem", "intervals"})
+    keys = {"identity", "problem", "intervals"}
+    if "trials" in _object(values, "an entry"):
+        keys.add("trials")
+    values = _object(values, "an entry", keys)
     identity = dict(_object(values["identity"], "identity"))
     device = decode(Device, identity.pop("device", None), "identity.device")
-    if type(values["intervals"]) is not list:
-        raise TableError(f"intervals must be a list, but got {_shown(values['intervals'])}")
+    for name in keys - {"identity", "problem"}:
+        if type(values[name]) is not list:
+            raise TableError(f"{name} must be a list, but got {_shown(values[name])}")
     entry = TableEntry(
         decode(Identity, identity, "identity", device=device),
         decode(Problem, values["problem"], "problem", m=0),
         tuple(_interval(item) for item in values["intervals"]),
+        tuple(_trials(item) for item in values.get("trials", ())),
     )
     check_entry(entry)
     return entry
@@ -74,6 +85,16 @@ def _interval(values: Any) -> Interval:
     if type(config.get("family")) is not str:
         raise TableError(f"config.family must be str, but got {_shown(config.get('family'))}")
     return decode(Interval, values, "interval", config=config_from_dict(config))
+
+
+def _trials(values: Any) -> Trials:
+    values = dict(_object(values, "trials"))
+    ratios = _object(values.pop("ratios", None), "trials.ratios")
+    for name, ratio in ratios.items():
+        if ratio is not None and not (_CHECKS["float"](ratio) and ratio > 0):
+            raise TableError(f"trials.ratios[{_shown(name)}] must be > 0, but got {_shown(ratio)}")
+    pairs = ((id, None if ratio is None else float(ratio)) for id, ratio in ratios.items())
+    return decode(Trials, values, "trials", ratios=tuple(sorted(pairs)))
 
 
 def decode(cls: type[T], values: Any, where: str, **given: Any) -> T:

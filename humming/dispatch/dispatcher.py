@@ -1,8 +1,8 @@
 """One layer's tuned entries and heuristics as a gap-free list of dispatches, and its look-up by m.
 
-Pure: no files, no compiling, no torch. A tuned interval serves where it was proved; around it the
-nearest legal tuned one serves within REACH; then, in the same way, what the package itself ships;
-the heuristic serves the rest.
+Pure: no files, no compiling, no torch. A tuned interval serves where it was proved; then what the
+package itself ships; then what neighbours.py may take from tuned neighbours; the heuristic serves
+the rest.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from humming.dispatch.heuristics import heuristic_intervals
-from humming.dispatch.intervals import Interval, TableEntry, TunedTable, serve_intervals
+from humming.dispatch.intervals import Interval, TableEntry, TunedTable
 from humming.dispatch.invariant import invariant_intervals
+from humming.dispatch.neighbours import offers
+from humming.dispatch.seen import as_seen
+from humming.dispatch.transfer import Transfer
 from humming.errors import LegalityError, TableError
 from humming.spec.combinations import why_not
 from humming.spec.config import FAMILIES, KernelConfig
@@ -26,18 +29,19 @@ from humming.spec.legality import Violation, config_violations, problem_violatio
 from humming.spec.problem import M_END, Problem
 from humming.spec.routing import UNIFORM, distance
 
-Source = Literal["tuned", "nearest", "shipped", "heuristic"]
+Source = Literal["tuned", "nearest", "shipped", "transfer", "heuristic"]
 
 
 @dataclass(frozen=True)
 class Dispatch:
     """`config` serves every m of [m_low, m_high).
 
-    source  "tuned": proved for this interval. "nearest": proved for a neighbouring interval, or for
-            the same layer with or without a bias, or with another routing. "shipped": of the
-            package's own table for this device. "heuristic": not measured here.
-    tier    how well the record's identity fits this machine; None for the heuristic.
-    record  the winner's id in the store; None for the heuristic.
+    source    "tuned": proved for this interval. "nearest": proved for the same layer with or
+              without a bias, or with another routing. "shipped": of the package's own table for
+              this device. "transfer": taken from a tuned neighbour. "heuristic": not measured here.
+    tier      how well the record's identity fits this machine; None for the heuristic.
+    record    the winner's id in the store; None for the heuristic.
+    transfer  whose config it is, and what to expect of it; None where it was not taken.
     """
 
     config: KernelConfig
@@ -46,6 +50,12 @@ class Dispatch:
     record: str | None
     m_low: int
     m_high: int
+    transfer: Transfer | None = None
+
+    @property
+    def untuned(self) -> bool:
+        """Whether tuning this problem may gain something: nothing was measured for it."""
+        return self.source in ("transfer", "heuristic")
 
 
 @dataclass(frozen=True)
@@ -69,12 +79,15 @@ def resolve(
     """Dispatches of `problem` (its m does not count) on the machine `here`.
 
     Sorted, disjoint, without a gap over [0, 2**31), each config legal there, whatever its family.
-    What `table` leaves open is served by `shipped`, then by the heuristic.
+    What `table` leaves open is served by `shipped`, then by neighbours of either, then by the
+    heuristic.
     Tuned configs of `refused`, which failed when they were tried, are passed over.
     Raises LegalityError where no family can serve the problem on this device at all, TableError
     where `table` knows the layer in another layout only.
     """
     _check_servable(problem, here)
+    table = as_seen(table, here) if table else None
+    shipped = as_seen(shipped, here) if shipped else None
     entries = _matching(problem, here, table.entries if table else ())
     ours = _matching(problem, here, shipped.entries if shipped else (), other_layouts=True)
     claims: Iterable[_Claim] = itertools.chain(
@@ -88,6 +101,8 @@ def resolve(
     for claim in claims:
         taken += [_tuned(claim, low, high) for low, high in _free(taken, claim.low, claim.high)]
         taken.sort(key=lambda dispatch: dispatch.m_low)
+    taken += _transferred(problem, here, [table, shipped], taken, refused)
+    taken.sort(key=lambda dispatch: dispatch.m_low)
     for low, high, config in spans or heuristic_intervals(problem, here.device):
         taken += [
             Dispatch(config, "heuristic", None, None, free_low, free_high)
@@ -95,6 +110,40 @@ def resolve(
         ]
         taken.sort(key=lambda dispatch: dispatch.m_low)
     return _joined(taken)
+
+
+def _transferred(
+    problem: Problem,
+    here: Identity,
+    tables: Sequence[TunedTable | None],
+    taken: Sequence[Dispatch],
+    refused: frozenset[KernelConfig],
+) -> list[Dispatch]:
+    """What neighbours may serve of all that `taken` leaves open: those of the first table first, of
+    a table those of the machine that fits best."""
+    found: list[Dispatch] = []
+    for table in tables:
+        machines: dict[str, list[TableEntry]] = {}
+        for entry in table.entries if table else ():
+            machines.setdefault(entry.identity.id, []).append(entry)
+        fits = {id: tier(entries[0].identity, here) for id, entries in machines.items()}
+        for id in sorted(machines, key=lambda id: (TIERS.index(fits[id]), id)):
+            if fits[id] != "none":
+                served = sorted([*taken, *found], key=lambda dispatch: dispatch.m_low)
+                gaps = _free(served, 0, M_END)
+                found += [
+                    Dispatch(
+                        offer.interval.config,
+                        "transfer",
+                        fits[id],
+                        offer.interval.record,
+                        offer.low,
+                        offer.high,
+                        offer.transfer,
+                    )
+                    for offer in offers(problem, here.device, machines[id], gaps, refused)
+                ]
+    return found
 
 
 def _of_one_order(
@@ -121,7 +170,8 @@ def lookup(dispatches: Sequence[Dispatch], m: int) -> Dispatch:
 def why_unused(problem: Problem, here: Identity, table: TunedTable) -> str:
     """One phrase that tells the user why `table` does not serve `problem` on the machine `here`."""
     layer = _without_bias(problem)
-    same = [entry for entry in table.entries if _without_bias(entry.problem) == layer]
+    seen = as_seen(table, here).entries
+    same = [entry for entry in seen if _without_bias(entry.problem) == layer]
     if not same:
         return "the table has no entry for this layer"
     unlike = min((differences(entry.identity, here) for entry in same), key=len)
@@ -204,20 +254,13 @@ def _claims(
     entries: list[tuple[Source, Tier, TableEntry]],
     refused: frozenset[KernelConfig],
 ) -> Iterator[_Claim]:
-    """First what each record was promoted for, best entry first; then how far its anchors reach."""
-    legal = [
-        (source, fit, interval)
-        for source, fit, entry in entries
-        for interval in entry.intervals
-        if interval.config not in refused
-        and not config_violations(interval.config, problem.at(interval.m), here.device)
-    ]
-    for source, fit, interval in legal:
-        yield _Claim(interval.m_low, interval.m_high, source, fit, interval)
-    for fit in TIERS:
-        anchors = {interval.m: interval for _, its, interval in reversed(legal) if its == fit}
-        for low, high, _, interval in serve_intervals(anchors.items()):
-            yield _Claim(low, high, "nearest", fit, interval)
+    """What each record was promoted for, best entry first."""
+    for source, fit, entry in entries:
+        for interval in entry.intervals:
+            if interval.config not in refused and not config_violations(
+                interval.config, problem.at(interval.m), here.device
+            ):
+                yield _Claim(interval.m_low, interval.m_high, source, fit, interval)
 
 
 def _tuned(claim: _Claim, low: int, high: int) -> Dispatch:

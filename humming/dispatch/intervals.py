@@ -44,15 +44,30 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Trials:
+    """What neighbours' configs took at one `m` of a layer that was tuned there.
+
+    `ratios` are pairs (config id, time over the heuristic's), sorted, the layer's own winner among
+    them; None where the config failed there. `heuristic` is the id of the heuristic's config.
+    """
+
+    m: int
+    heuristic: str
+    ratios: tuple[tuple[str, float | None], ...]
+
+
+@dataclass(frozen=True)
 class TableEntry:
     """All that one machine proved about one layer.
 
-    `problem` has m = 0, `intervals` are sorted and disjoint.
+    `problem` has m = 0, `intervals` are sorted and disjoint. `trials`, sorted by m, are the
+    evidence by which other layers may take its configs, and it theirs; see transfer.py.
     """
 
     identity: Identity
     problem: Problem
     intervals: tuple[Interval, ...]
+    trials: tuple[Trials, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,7 +125,8 @@ def reach(m: int) -> tuple[int, int]:
 
 
 def check_entry(entry: TableEntry) -> None:
-    """Raises TableError unless `entry` has m = 0 and sorted, disjoint, well-formed intervals."""
+    """Raises TableError unless `entry` has m = 0, sorted, disjoint, well-formed intervals, and one
+    set of trials for an m."""
     if entry.problem.m != 0:
         raise TableError(f"a table entry's problem must have m=0, but got m={entry.problem.m}")
     end = 0
@@ -122,3 +138,10 @@ def check_entry(entry: TableEntry) -> None:
                 f"but got [{low}, {high}) with m={m} after m={end}"
             )
         end = high
+    ms = [trials.m for trials in entry.trials]
+    if ms != sorted(set(ms)) or not all(0 < m < M_END for m in ms):
+        raise TableError(f"trials must be sorted by m with `1 <= m < 2**31`, but got m={ms[:8]}")
+    for trials in entry.trials:
+        ids = [id for id, _ in trials.ratios]
+        if ids != sorted(set(ids)):
+            raise TableError(f"trials at m={trials.m} must name each config once, in order")

@@ -24,18 +24,20 @@ def tell(dispatch: Dispatch, problem: Problem, device: Device, place: str) -> No
     """Says once what serves `problem`, its m included, at `place` ("cuda:0", "cpu")."""
     if logs(TOPIC):
         sys.stderr.write(f"humming dispatch: {_named(problem)} on {place} -> {_told(dispatch)}\n")
-    if dispatch.source == "heuristic":
-        _warn(problem, device, place)
+    if dispatch.untuned:
+        _warn(
+            problem, device, place, "a heuristic" if dispatch.transfer is None else "a neighbour's"
+        )
 
 
-def _warn(problem: Problem, device: Device, place: str) -> None:
+def _warn(problem: Problem, device: Device, place: str, whose: str) -> None:
     key = (problem.layer_id, device.name)
     with _LOCK:
         if key in _WARNED:
             return
         _WARNED.add(key)
     warnings.warn(
-        f"{_named(problem)} was not tuned for {place}, so a heuristic config serves; tune it with "
+        f"{_named(problem)} was not tuned for {place}, so {whose} config serves; tune it with "
         f"`{command_for(problem, place)}` or `humming-tune --from-misses`",
         UntunedWarning,
         stacklevel=2,
@@ -62,4 +64,6 @@ def _told(dispatch: Dispatch) -> str:
     text = f"{dispatch.config} ({dispatch.source}"
     if dispatch.tier is not None:
         text += f" {dispatch.tier}, record {str(dispatch.record)[:8]}"
+    if dispatch.transfer is not None:
+        text += f", {dispatch.transfer}"
     return f"{text}, m in [{dispatch.m_low}, {dispatch.m_high}))"

@@ -1,10 +1,11 @@
-"""The tuned table file (schemas 1 and 2):
+"""The tuned table file (schemas 1 to 3):
 
 read, write, find. What a table means for one layer is dispatcher.py.
 
 A folder holds immutable generations `<id>.json` and names, such as `current`, that each name one of
 them (pointers.py). `id` is the hash of the entries. A file of schema 2 also says where each record
 comes from, and, where it was exported, holds the winners' rows, by which a database takes it in.
+One of schema 3 has entries with trials, by which untuned layers may take their neighbours' configs.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from humming.dispatch.intervals import (
     Interval,
     Origin,
     TableEntry,
+    Trials,
     TunedTable,
     check_entry,
     serve_intervals,
@@ -35,6 +37,7 @@ __all__ = [
     "Interval",
     "Origin",
     "TableEntry",
+    "Trials",
     "TunedTable",
     "current_path",
     "current_table",
@@ -46,9 +49,10 @@ __all__ = [
     "write_generation",
 ]
 
-SCHEMA = 2
-SCHEMAS = (1, 2)
-"""Those that are read. What schema 2 added may be absent."""
+SCHEMA = 3
+SCHEMAS = (1, 2, 3)
+"""Those that are read. What schemas 2 and 3 added may be absent; a table without trials is written
+as schema 2, which older packages read too."""
 MAX_BYTES = 256 * 2**20
 _KEYS = {"schema", "id", "created", "checksum", "entries"}
 _OPTIONAL = {"provenance", "winners"}
@@ -69,7 +73,7 @@ def encode(
     used = {interval.record for entry in ordered for interval in entry.intervals}
     known = {record: vars(origin) for record, origin in (origins or {}).items() if record in used}
     body: dict[str, Any] = {
-        "schema": SCHEMA,
+        "schema": SCHEMA if any(entry.trials for entry in ordered) else 2,
         "id": _id_of(plain),
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "entries": plain,
@@ -203,7 +207,8 @@ def _check_body(body: Any) -> None:
 
 
 def _id_of(entries: Any) -> str:
-    """The same whatever the schema: what schema 2 added changes nothing that a table serves."""
+    """The same whatever the schema: what schema 2 added beside entries changes nothing that a table
+    serves; trials are a part of their entries."""
     return content_hash([1, entries])
 
 

@@ -128,7 +128,7 @@ class ExpertsPlan(Plan):
         except LaunchError as error:
             self._refuse(bound.dispatches[index], error)
             return self.run_experts(x, weight, bias, rows, out)
-        self._tally_of(rows.tokens, bound.dispatches[index].source == "heuristic")[0] += 1
+        self._tally_of(rows.tokens, bound.dispatches[index].untuned)[0] += 1
         return out
 
     def _tally_of(self, tokens: int, missed: bool) -> Tally:

@@ -66,7 +66,7 @@ def rank(asked: list[Traffic], identity: Identity, winners: list[Winner]) -> lis
             dispatches = resolve(layer, identity, table)
         except (LegalityError, TableError):
             continue  # of another device's layout, or that nothing runs here any more
-        still = [t for t in missed if lookup(dispatches, t.problem.m).source == "heuristic"]
+        still = [t for t in missed if lookup(dispatches, t.problem.m).untuned]
         found += _anchors(still, winners)
     return sorted(found, key=lambda one: (-one.saved_us, one.problem.id))[:MOST]
 
