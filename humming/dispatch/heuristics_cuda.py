@@ -128,7 +128,7 @@ def _skinny(problem: Problem, device: Device, block_m: int) -> Iterator[SkinnyCo
     costly = not stored.is_integer or stored.bits > 4  # codes to decode beside the products
     if can_group and block_m == 16 and (costly or tile.groups < 16 or tile.waves > 1):
         warpgroup, tile = True, _tile(problem, device, block_m, True)
-    best = (_wgmma if warpgroup else _mma)(block_m, tile)
+    best = _wgmma(block_m, tile, costly) if warpgroup else _mma(block_m, tile)
     if problem.quant.weight.dtype.name != "int4" or cuda_group_size(problem.quant.weight) != 128:
         best = _for_format(best, problem)
     if capability < (9, 0):
@@ -213,11 +213,13 @@ def _mma(block_m: int, tile: _Tile) -> SkinnyConfig:
     return config
 
 
-def _wgmma(block_m: int, tile: _Tile) -> SkinnyConfig:
-    """Products of warpgroups: as many as registers allow."""
+def _wgmma(block_m: int, tile: _Tile, costly: bool) -> SkinnyConfig:
+    """Products of warpgroups: as many as registers allow, which `costly` codes need as well."""
     warps = 8
     if tile.tiles_n <= 2 and tile.groups >= 24:
         warps = 16 if tile.tiles_n == 1 else 12
+    if 4 < tile.tiles_n < (7 if costly else 8) and tile.groups >= 16 and block_m <= 16:
+        warps = 12  # sixteen are faster yet, and spill registers
     even = tile.tiles_n in (2, 4)  # six would spill
     return SkinnyConfig(
         block_m=block_m,
