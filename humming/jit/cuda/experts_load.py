@@ -4,7 +4,6 @@ jit/experts_load.py."""
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from abc import abstractmethod
 from functools import lru_cache
@@ -30,11 +29,7 @@ from humming.jit.experts_load import ExpertsOperand, RowsOperand
 from humming.spec.config import MmaConfig, SkinnyConfig, Wgmma8Config, WgmmaConfig
 from humming.spec.legality import skinny_block_rows, wgmma_block_rows, wgmma_threads
 
-_FLOAT = ctypes.c_float
-_ROOM_BYTES = 48 << 10  # of shared memory, which every GPU has; of kernels of one block
-_THREADS = 256
 _STAGE_K, _UNIT_K, _STEP_K = 64, 128, 32  # columns: of a stage of wgmma, a unit and step of wgmma8
-_DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 class GroupedCall(NamedTuple):

@@ -192,10 +192,9 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "experts_knobs",
-        lambda c, p, d: p.op == "dense" or (c.cluster_n == c.k_warpgroups == 1 and not c.stream_k),
+        lambda c, p, d: p.op == "dense" or (c.cluster_n == 1 and not c.stream_k),
         lambda c, p, d: (
-            "experts take cluster_n 1, k_warpgroups 1 and stream_k 0, but got "
-            f"{c.cluster_n}, {c.k_warpgroups} and {c.stream_k}"
+            f"experts take cluster_n 1 and stream_k 0, but got {c.cluster_n} and {c.stream_k}"
         ),
     ),
     _rule(

@@ -45,16 +45,16 @@ __device__ __forceinline__ void thread_fill8(const Wgmma8Maps& maps, const Wgmma
 }
 
 // The one of these that the config names; whole numbers end as fp32.
-template <class Config>
+template <class Config, int used>
 __device__ __forceinline__ void group_multiply_exact(Wgmma8Sums<Config>& sums,
                                                      Ring8Drain<Config>& drain, int units) {
   if constexpr (Wgmma8Plan<Config>::direct) {
-    group_multiply_direct<Config>(sums, drain, units);
+    group_multiply_direct<Config, used>(sums, drain, units);
   } else {
-    group_multiply_registers<Config>(sums, drain, units);
+    group_multiply_registers<Config, used>(sums, drain, units);
   }
 }
-template <class Config>
+template <class Config, int used = Wgmma8Plan<Config>::columns>
 __device__ __forceinline__ void group_multiply8(WgmmaSums<Config>& sums, Ring8Drain<Config>& drain,
                                                 Wgmma8Scales<Config>& scales, int units) {
   if constexpr (Wgmma8Plan<Config>::turns > 1) {
@@ -64,10 +64,10 @@ __device__ __forceinline__ void group_multiply8(WgmmaSums<Config>& sums, Ring8Dr
     }
   }
   if constexpr (Wgmma8Plan<Config>::promoted) {
-    group_multiply_promoted<Config>(sums, drain, scales, units);
+    group_multiply_promoted<Config, used>(sums, drain, scales, units);
   } else if constexpr (ByteProduct<typename Config::Type>::whole) {
     Wgmma8Sums<Config> exact;
-    group_multiply_exact<Config>(exact, drain, units);
+    group_multiply_exact<Config, used>(exact, drain, units);
 #pragma unroll
     for (int t = 0; t < Config::tiles_n; ++t)
 #pragma unroll
@@ -75,7 +75,7 @@ __device__ __forceinline__ void group_multiply8(WgmmaSums<Config>& sums, Ring8Dr
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[t][c][i] = static_cast<float>(exact[t][c][i]);
   } else {
-    group_multiply_exact<Config>(sums, drain, units);
+    group_multiply_exact<Config, used>(sums, drain, units);
   }
 }
 
@@ -121,6 +121,24 @@ __device__ __forceinline__ void group_add_turns(WgmmaSums<Config>& sums, u32 sha
   ptx::barrier_sync<128 * Plan::turns>(name);
 }
 
+// This warpgroup's turns of a tile's units; false where another one stores the sums of all.
+template <class Config, int used = Wgmma8Plan<Config>::columns>
+__device__ __forceinline__ bool group_take_turns(WgmmaSums<Config>& sums, Ring8Drain<Config>& drain,
+                                                 Wgmma8Scales<Config>& scales, int units,
+                                                 u32 shared, int rows, int turn, int thread) {
+  using Plan = Wgmma8Plan<Config>;
+  const RingPlace begin = drain.place;
+  drain.skip_to_turn(turn);
+  group_multiply8<Config, used>(sums, drain, scales, turns_of<Config>(units, turn));
+  if constexpr (Plan::turns > 1) {
+    drain.place = begin;
+    drain.skip(units);
+    group_add_turns<Config>(sums, shared, rows, turn, thread);
+    return turn == 0;
+  }
+  return true;
+}
+
 template <class Config>
 __device__ __forceinline__ void group_drain8(const Wgmma8Call& call, u32 shared, int group,
                                              int warp, int lane) {
@@ -134,15 +152,9 @@ __device__ __forceinline__ void group_drain8(const Wgmma8Call& call, u32 shared,
   while (schedule.next(work)) {
     Wgmma8Scales<Config> scales(call, work, rows, warp, lane, turn);
     WgmmaSums<Config> sums;
-    const RingPlace begin = drain.place;
-    drain.skip_to_turn(turn);
-    group_multiply8<Config>(sums, drain, scales, turns_of<Config>(work.units, turn));
-    if constexpr (Plan::turns > 1) {
-      drain.place = begin;
-      drain.skip(work.units);
-      group_add_turns<Config>(sums, shared, rows, turn, warp * 32 + lane);
-      if (turn != 0) continue;
-    }
+    if (!group_take_turns<Config>(sums, drain, scales, work.units, shared, rows, turn,
+                                  warp * 32 + lane))
+      continue;
     u32 own = 0xFFFFFFFFu;
     if (work.sharers > 1) own = partials.meet(sums, work, schedule);
     group_store8<Config>(sums, own, call, work, shared, rows, warp, lane);

@@ -64,7 +64,8 @@ __device__ __forceinline__ void group_drain8_experts(const Wgmma8Call& all,
                                                      int group, int warp, int lane) {
   using Plan = Wgmma8Plan<Config>;
   WgmmaExpertsWalk<Config, Plan> walk(all, experts);
-  Ring8Drain<Config> drain{shared, group, warp, lane, {}};
+  const int turn = group % Plan::turns, rows = group / Plan::turns;
+  Ring8Drain<Config> drain{shared, rows, warp, lane, {}};
   WgmmaWork work;
   ExpertTile tile;
 #pragma unroll 1
@@ -77,10 +78,19 @@ __device__ __forceinline__ void group_drain8_experts(const Wgmma8Call& all,
       continue;
     }
     take_rows<Config>(call, experts, tile);
-    Wgmma8Scales<Config> scales(call, work, group, warp, lane);
+    Wgmma8Scales<Config> scales(call, work, rows, warp, lane, turn);
     WgmmaSums<Config> sums;
-    group_multiply8<Config>(sums, drain, scales, work.units);
-    group_store8<Config>(sums, 0xFFFFFFFFu, call, work, shared, group, warp, lane);
+    constexpr int narrow = narrow_rows(Config::block_m);
+    const int thread = warp * 32 + lane;
+    bool stores;
+    if (narrow < Config::block_m && tile.count <= narrow) {
+      stores = group_take_turns<Config, narrow / 8>(sums, drain, scales, work.units, shared, rows,
+                                                    turn, thread);
+    } else {
+      stores =
+          group_take_turns<Config>(sums, drain, scales, work.units, shared, rows, turn, thread);
+    }
+    if (stores) group_store8<Config>(sums, 0xFFFFFFFFu, call, work, shared, rows, warp, lane);
   }
 }
 

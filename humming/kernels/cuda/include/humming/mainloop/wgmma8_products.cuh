@@ -39,10 +39,16 @@ __device__ __forceinline__ void clear_sums(T (&sums)[tiles][columns][4]) {
       for (int i = 0; i < 4; ++i) sums[t][c][i] = 0;
 }
 
-// Both operands from shared memory: a unit's products run while the next unit is waited for.
-template <class Config>
-__device__ __forceinline__ void group_multiply_direct(Wgmma8Sums<Config>& sums,
-                                                      Ring8Drain<Config>& drain, int units) {
+// The first `used` columns of a tile's sums.
+template <int used, class T, int columns>
+__device__ __forceinline__ T (&first_columns(T (&sums)[columns][4]))
+    [used][4] { return *reinterpret_cast<T(*)[used][4]>(&sums); }
+
+// Both operands from shared memory: a unit's products run while the next unit is waited for. Of the
+// sums' columns only the first `used` are multiplied, here and below; the others are zero.
+template <class Config, int used = Wgmma8Plan<Config>::columns>
+__device__ __forceinline__
+    void group_multiply_direct(Wgmma8Sums<Config>& sums, Ring8Drain<Config>& drain, int units) {
   using Product = ByteProduct<typename Config::Type>;
   u32 before = 0;  // the slot of the unit before, whose products may still run
   clear_sums(sums);
@@ -55,7 +61,8 @@ __device__ __forceinline__ void group_multiply_direct(Wgmma8Sums<Config>& sums,
     for (int step = 0; step < Wgmma8Plan<Config>::steps; ++step)
 #pragma unroll
       for (int t = 0; t < Config::tiles_n; ++t)
-        Product::template add<1>(sums[t], drain.descriptor(drain.weights_base(t), step),
+        Product::template add<1>(first_columns<used>(sums[t]),
+                                 drain.descriptor(drain.weights_base(t), step),
                                  drain.descriptor(x, step));
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
@@ -116,7 +123,7 @@ struct UnitCodes {
 };
 
 // Weights put into bytes in registers: while tensor cores multiply some, the next are made ready.
-template <class Config>
+template <class Config, int used = Wgmma8Plan<Config>::columns>
 __device__ __forceinline__ void group_multiply_registers(Wgmma8Sums<Config>& sums,
                                                          Ring8Drain<Config>& drain, int units) {
   using Plan = Wgmma8Plan<Config>;
@@ -148,9 +155,9 @@ __device__ __forceinline__ void group_multiply_registers(Wgmma8Sums<Config>& sum
       ptx::wgmma_fence();
 #pragma unroll
       for (int t = 0; t < tiles; ++t) {
-        Product::template add<1>(sums[t], set[t], drain.descriptor(x, step));
-        if constexpr (Plan::raw)
-          Product::template add<1>(sums[t], bias[0], drain.descriptor(x, step));
+        auto& of = first_columns<used>(sums[t]);
+        Product::template add<1>(of, set[t], drain.descriptor(x, step));
+        if constexpr (Plan::raw) Product::template add<1>(of, bias[0], drain.descriptor(x, step));
       }
       ptx::wgmma_commit();
       if (step < 3) codes.look_up(step + 1);

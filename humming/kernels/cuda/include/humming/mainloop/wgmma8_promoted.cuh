@@ -10,14 +10,16 @@
 namespace humming {
 
 // sums += part * scales, of tile `t` from column `first` on.
-template <class Config, class T>
-__device__ __forceinline__ void group_promote(
-    Wgmma8Promoted<Config>& sums, const T (&part)[1][Wgmma8Plan<Config>::part_columns][4],
-    const Ring8Drain<Config>& drain, const Wgmma8Scales<Config>& scales, int t, int first) {
+template <class Config, class T, int columns>
+__device__ __forceinline__ void group_promote(Wgmma8Promoted<Config>& sums,
+                                              const T (&part)[1][columns][4],
+                                              const Ring8Drain<Config>& drain,
+                                              const Wgmma8Scales<Config>& scales, int t,
+                                              int first) {
   constexpr bool of_x = Config::x_group_size != 0, of_w = Config::group_size != 0;
   const float of_rows[2] = {scales.factor(t, 0), scales.factor(t, 1)};
 #pragma unroll
-  for (int c = 0; c < Wgmma8Plan<Config>::part_columns; ++c) {
+  for (int c = 0; c < columns; ++c) {
     float2 of_tokens = {1.0f, 1.0f};
     if constexpr (of_x) of_tokens = drain.x_scales(first + c);
     if constexpr (of_x && Config::block_scales != 0) {
@@ -45,13 +47,14 @@ __device__ __forceinline__ void group_promote(
 
 // The products of each unit and part of a tile are waited for and added up in fp32; the other
 // warpgroups keep the tensor cores busy meanwhile.
-template <class Config>
+template <class Config, int used = Wgmma8Plan<Config>::columns>
 __device__ __forceinline__ void group_multiply_promoted(Wgmma8Promoted<Config>& sums,
                                                         Ring8Drain<Config>& drain,
                                                         Wgmma8Scales<Config>& scales, int units) {
   using Plan = Wgmma8Plan<Config>;
   using Product = ByteProduct<typename Config::Type>;
   constexpr int tiles = Config::tiles_n;
+  constexpr int parts = Plan::parts_of(used), columns = used / parts;
   clear_sums(sums);
 #pragma unroll 1
   for (int u = 0; u < units; ++u) {
@@ -71,9 +74,9 @@ __device__ __forceinline__ void group_multiply_promoted(Wgmma8Promoted<Config>& 
         settle_bytes(a);
       }
 #pragma unroll
-      for (int p = 0; p < Plan::parts; ++p) {
-        typename Product::Sum part[1][Plan::part_columns][4];
-        const u32 x = drain.x_base(p * Plan::part_columns * 8);
+      for (int p = 0; p < parts; ++p) {
+        typename Product::Sum part[1][columns][4];
+        const u32 x = drain.x_base(p * columns * 8);
         ptx::wgmma_fence();
 #pragma unroll
         for (int step = 0; step < Plan::steps; ++step) {
@@ -90,7 +93,7 @@ __device__ __forceinline__ void group_multiply_promoted(Wgmma8Promoted<Config>& 
         ptx::wgmma_commit();
         ptx::wgmma_wait<0>();
         settle_sums(part);
-        group_promote<Config>(sums, part, drain, scales, t, p * Plan::part_columns);
+        group_promote<Config>(sums, part, drain, scales, t, p * columns);
       }
       if constexpr (!Plan::direct) settle_bytes(a);
     }

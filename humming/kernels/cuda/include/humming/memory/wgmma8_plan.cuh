@@ -45,8 +45,7 @@ struct Wgmma8Plan {
   // Few rows of x leave the tensor cores idle: they can take a code's offset away.
   static constexpr bool raw = Config::Codes::has_raw && Config::block_m <= 32 && !promoted;
   // Promoted sums: products of one unit, of as many columns at a time, are added to those before.
-  static constexpr int parts = columns > 16 ? 2 : 1;
-  static constexpr int part_columns = columns / parts;
+  static __host__ __device__ constexpr int parts_of(int used) { return used > 16 ? 2 : 1; }
 
   // Registers of a thread. A block begins with as many for each, in eights, and its warpgroups share
   // those out: to ask for more than there are would wait forever.
