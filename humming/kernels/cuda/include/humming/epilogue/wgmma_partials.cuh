@@ -52,12 +52,11 @@ struct WgmmaPartials {
                                       const Schedule& schedule) const {
     u32* state = states + schedule.streamed_tile(work) * Config::warpgroups + group;
     const int own_slot = schedule.slot(work, work.rank);
-    const u32 kept = pieces_of(1u << work.rank, work.sharers);
-    u32 sharers = 0;
-#pragma unroll 1
-    for (int late = 0; late < 2 && sharers == 0; ++late) {
-      store(sums, own_slot, late ? kept : ~kept);
-      sharers = agree([&] { return late ? leave(state, work) : come(state, work); });
+    store(sums, own_slot, ~pieces_of(1u << work.rank, work.sharers));
+    u32 sharers = agree([&] { return come(state, work); });
+    if (sharers == 0) {
+      store(sums, own_slot, pieces_of(1u << work.rank, work.sharers));
+      sharers = agree([&] { return leave(state, work); });
     }
     if (thread == 0) done(state, work);
     const u32 mine = pieces_of(sharers, work.sharers);
@@ -134,22 +133,22 @@ struct WgmmaPartials {
       if (mine >> p & 1) {
         const int t = p % Config::tiles_n, c0 = p / Config::tiles_n * piece_columns;
         const bool kept = p % work.sharers == work.rank;
-        float whole[piece_columns][4] = {};
+        const int before = kept ? work.rank : work.sharers;
+        float first[piece_columns][4] = {};
 #pragma unroll 1
-        for (int rank = 0; rank < work.sharers; ++rank) {
-          if (kept && rank == work.rank) {
-#pragma unroll
-            for (int c = 0; c < piece_columns; ++c)
-#pragma unroll
-              for (int i = 0; i < 4; ++i) whole[c][i] += sums[t][c0 + c][i];
-          } else {
-            add_piece(whole, place(schedule.slot(work, rank)) + (t * Plan::columns + c0) * 2048);
-          }
-        }
+        for (int rank = 0; rank < before; ++rank)
+          add_piece(first, place(schedule.slot(work, rank)) + (t * Plan::columns + c0) * 2048);
 #pragma unroll
         for (int c = 0; c < piece_columns; ++c)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) sums[t][c0 + c][i] = whole[c][i];
+          for (int i = 0; i < 4; ++i) first[c][i] += kept ? sums[t][c0 + c][i] : 0.0f;
+#pragma unroll 1
+        for (int rank = before + 1; rank < work.sharers; ++rank)
+          add_piece(first, place(schedule.slot(work, rank)) + (t * Plan::columns + c0) * 2048);
+#pragma unroll
+        for (int c = 0; c < piece_columns; ++c)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sums[t][c0 + c][i] = first[c][i];
       }
   }
   static __device__ __forceinline__ void add_piece(float (&sum)[piece_columns][4],
