@@ -1,10 +1,9 @@
 """Whether tunings can be trusted, on a device: problems tuned many times from nothing, budgets, the
-plan's time against the clock, and what more evidence changes.
+plan's time against the clock. What more evidence changes is resumed.py.
 
 python -m benchmarks.trust tunings --count 10 --model DIR --m 16 --budget 20s --out FILE
 python -m benchmarks.trust budgets --seconds 30,120,600 --model DIR --m 1,16,256 --out FILE
 python -m benchmarks.trust plan --model DIR --m 1,16 --then 4,64 --out FILE
-python -m benchmarks.trust resumed --model DIR --m 1,2,4 --budget 300s --more 900s --out FILE
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.provenance import provenance
+from benchmarks.referee import referee
 from humming.jit.detect import find_device
 from humming.jit.identity import here, serving_device
 from humming.spec.config import config_id, config_to_dict
@@ -40,7 +40,7 @@ from tuner.worker.isolation import Worker
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("tunings", "budgets", "plan", "resumed"))
+    parser.add_argument("what", choices=("tunings", "budgets", "plan"))
     parser.add_argument("--model", required=True)
     parser.add_argument("--m", default="16")
     parser.add_argument("--then", default="4,64")
@@ -48,12 +48,11 @@ def main() -> None:
     parser.add_argument("--format", default=None)
     parser.add_argument("--count", type=int, default=10)
     parser.add_argument("--budget", default="20s")
-    parser.add_argument("--more", default="60s")
     parser.add_argument("--seconds", default="30,120,600")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
     device = serving_device() if asked.device == "cpu" else find_device(asked.device)
-    work = {"tunings": _tunings, "budgets": _budgets, "plan": _plan, "resumed": _resumed}
+    work = {"tunings": _tunings, "budgets": _budgets, "plan": _plan}
     with tempfile.TemporaryDirectory(prefix="humming-trust-") as folder:
         found = work[asked.what](asked, device, Path(folder))
     body = {"what": asked.what, "provenance": provenance(device), "asked": _shown(asked), **found}
@@ -72,11 +71,6 @@ def _run(asked: argparse.Namespace, database: Path, *more: str) -> tuple[dict[st
     start = time.monotonic()
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     return json.loads(done.stdout), time.monotonic() - start
-
-
-def _winners(database: Path, device: Device) -> dict[str, Winner]:
-    with open_store(f"sqlite:///{database}") as store:
-        return {winner.problem.id: winner for winner in store.winners(here(device))}
 
 
 def _tunings(asked: argparse.Namespace, device: Device, folder: Path) -> dict[str, Any]:
@@ -99,7 +93,7 @@ def _tunings(asked: argparse.Namespace, device: Device, folder: Path) -> dict[st
             runs.append({winner.problem.id: winner for winner in found})
             seconds = time.monotonic() - start
             print(f"tuning {index}: {seconds:.1f} s, {trials} trials, {len(found)}", flush=True)
-    problems = []
+    problems: list[dict[str, Any]] = []
     for key in runs[0]:
         served = [run[key] for run in runs if key in run]
         configs = [config_id(winner.config) for winner in served]
@@ -114,10 +108,32 @@ def _tunings(asked: argparse.Namespace, device: Device, folder: Path) -> dict[st
                 "us": [winner.us for winner in served],
                 "flips": sum(name != configs[0] for name in configs),
                 "shared_rounds": _shared(served),
+                "referee": _judged(served, device),
             }
         )
         print(problems[-1]["served"], [round(us, 2) for us in problems[-1]["us"]], flush=True)
-    return {"problems": problems, "flips": sum(problem["flips"] for problem in problems)}
+    judged = [pair for problem in problems for pair in problem["referee"]]
+    return {
+        "problems": problems,
+        "flips": sum(problem["flips"] for problem in problems),
+        "flips_that_are_no_ties": sum(not pair["tie"] for pair in judged),
+    }
+
+
+def _judged(served: list[Winner], device: Device) -> list[dict[str, Any]]:
+    """Each config that served in a tuning against the one that served most often."""
+    names = [config_id(winner.config) for winner in served]
+    configs = {config_id(winner.config): winner.config for winner in served}
+    most = max(configs, key=names.count)
+    if len(configs) < 2:
+        return []
+    with Worker(device) as worker:
+        judge = referee(list(configs.values()), served[0].problem, device, worker, openings=6)
+    return [
+        {"served": name, "other": most, **judge.against(configs[name], configs[most])}
+        for name in configs
+        if name != most
+    ]
 
 
 def _shared(served: list[Winner]) -> list[dict[str, Any]]:
@@ -179,54 +195,6 @@ def _plan(asked: argparse.Namespace, device: Device, folder: Path) -> dict[str, 
     }
     print(found, flush=True)
     return {**found, "device": device.name}
-
-
-def _resumed(asked: argparse.Namespace, device: Device, folder: Path) -> dict[str, Any]:
-    """From nothing within `budget`; then searched on for `more`: what the first table loses to the
-    best that is known after it, in the time of the trials and finals of both."""
-    database = folder / "resumed.db"
-    report, first_s = _run(asked, database, "--m", asked.m, "--budget", asked.budget)
-    before = _winners(database, device)
-    print(f"{report['measured']} trials, {report['settled']} settled, {first_s:.0f} s", flush=True)
-    more, more_s = _run(asked, database, "--m", asked.m, "--budget", asked.more, "--continue")
-    after = _winners(database, device)
-    rows = []
-    for key, now in after.items():
-        then = before.get(key)
-        rounds = now.evidence.get("rounds_us", {})
-        same = then is not None and then.config == now.config
-        name = config_id(then.config) if then else ""
-        if then is not None and not same and name in rounds:
-            regret = 1.0 / paired_ratio(rounds[config_id(now.config)], rounds[name]).ratio - 1.0
-        else:
-            regret = 0.0 if same else None
-        problem = now.problem
-        rows.append(
-            {
-                "n": problem.n,
-                "k": problem.k,
-                "m": problem.m,
-                "us": now.us,
-                "same": same,
-                "regret": regret,
-                "first": config_to_dict(then.config) if then else None,
-                "best": config_to_dict(now.config),
-            }
-        )
-    known = [row["regret"] for row in rows if row["regret"] is not None]
-    print(f"{len(rows)} problems, worst regret {max(known, default=0.0):.3f}", flush=True)
-    return {
-        "first": {
-            "wall_s": round(first_s, 1),
-            "measured": report["measured"],
-            "settled": report["settled"],
-            "problems": len(report["problems"]),
-        },
-        "more": {"wall_s": round(more_s, 1), "measured": more["measured"]},
-        "worst_regret": max(known, default=None),
-        "over_3_percent": sum(regret > 0.03 for regret in known),
-        "rows": rows,
-    }
 
 
 if __name__ == "__main__":
