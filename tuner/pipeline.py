@@ -27,6 +27,7 @@ from tuner.planning.budget import Budget
 from tuner.planning.tasks import Skipped, Task, make_tasks
 from tuner.progress import Watch
 from tuner.promoting.cross_measuring import cross_measure
+from tuner.promoting.exchanging import exchange
 from tuner.promoting.finals import hold_finals
 from tuner.searching.compile_pool import cores
 from tuner.searching.search import Scope, search
@@ -173,16 +174,18 @@ def settle_open(
             raise
         _warn_if_busy(watch)
 
+        def scope_of(task: Task) -> Scope:
+            return Scope(task, identity, store, worker, watch, rate, budget)
+
         def one(task: Task, share: Budget) -> None:
             store.keep_at_hand(identity, task.problem)
-            scope = Scope(task, identity, store, worker, watch, rate, budget)
-            counted.trials += settle(scope, share, since is not None)
+            counted.trials += settle(scope_of(task), share, since is not None)
 
         share_out(open_tasks, identity, store, budget, since, one, watch.note)
         for task in {task.problem.at(0): task for task in tasks}.values():
             if task.problem.op == "dense":
-                scope = Scope(task, identity, store, worker, watch, rate, budget)
-                cross_measure(scope, task.problem.at(0))
+                cross_measure(scope_of(task), task.problem.at(0))
+        counted.trials += exchange(tasks, scope_of)
 
 
 def _warn_if_busy(watch: Watch) -> None:

@@ -88,6 +88,21 @@ def offers(
             break
 
 
+def wanted(
+    problem: Problem, device: Device, entries: Sequence[TableEntry], most: int
+) -> list[KernelConfig]:
+    """Configs that leave-one-out may ask about at the tuned `problem`, its m included: what up to
+    `most` neighbours in each way would give it, the nearest first. `entries` are one machine's."""
+    kind = kind_of(problem)
+    alike = [entry for entry in entries if kind_of(entry.problem) == kind]
+    pool = _Pool(problem, device, alike, frozenset())
+    found: dict[KernelConfig, None] = {}
+    for way in WAYS:
+        configs = dict.fromkeys(donor.interval.config for donor in pool.legal_ones(problem, way))
+        found |= dict.fromkeys(list(configs)[:most])
+    return list(found)
+
+
 class _Pool:
     """Entries of one kind and machine, those nearest to a problem, and what they say about it."""
 
@@ -125,17 +140,19 @@ class _Pool:
         """Whether `config` may serve the problem at all of `ms`."""
         return all(_legal(config, self._problem.at(max(m, 1)), self._device) for m in ms)
 
+    def legal_ones(self, problem: Problem, way: Way) -> Iterator[_Donor]:
+        """The neighbours of `problem`, its m included, that may run there, the nearest first."""
+        for donor in (self._of_m if way == "m" else self._of_shape)(problem, problem.m):
+            if _legal(donor.interval.config, problem, self._device):
+                yield donor
+
     def _donor(self, problem: Problem, m: int, way: Way, radius: float) -> _Donor | None:
         """The nearest neighbour of `problem` at `m`, no nearer than `radius`, that may run there
         and failed nowhere."""
-        neighbours = self._of_m if way == "m" else self._of_shape
-        for donor in neighbours(problem, m):
+        for donor in self.legal_ones(problem.at(m), way):
             config = donor.interval.config
-            if donor.distance < radius - _SLACK or config in self._refused:
-                continue
-            if _id(config) in self._failed:
-                continue
-            if _legal(config, problem.at(m), self._device):
+            good = config not in self._refused and _id(config) not in self._failed
+            if good and donor.distance >= radius - _SLACK:
                 return donor
         return None
 

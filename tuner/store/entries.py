@@ -4,8 +4,10 @@ here."""
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
-from humming.dispatch.tables import Interval, TableEntry, serve_intervals
+from humming.dispatch.decode import MAX_US
+from humming.dispatch.tables import Interval, TableEntry, Trials, serve_intervals
 from humming.spec.problem import M_END, Problem
 from tuner.store.records import Winner
 
@@ -36,7 +38,31 @@ def _entry(group: list[Winner]) -> TableEntry:
             )
             for low, high, winner in _shares(group)
         ),
+        trials=tuple(
+            trials
+            for winner in sorted(group, key=lambda winner: winner.problem.m)
+            if winner.problem.m > 0 and (trials := trials_of(winner)) is not None
+        ),
     )
+
+
+def trials_of(winner: Winner) -> Trials | None:
+    """What neighbours' configs took at the winner's problem, as its evidence has it; None where
+    they were not tried, or what stands there is nothing of ours."""
+    found = winner.evidence.get("neighbours")
+    if not isinstance(found, dict):
+        return None
+    default, ratios = found.get("heuristic"), found.get("ratios")
+    if not isinstance(default, str) or not isinstance(ratios, dict):
+        return None
+    if not all(isinstance(id, str) and _ratio(ratio) for id, ratio in ratios.items()):
+        return None
+    pairs = ((id, None if ratio is None else float(ratio)) for id, ratio in ratios.items())
+    return Trials(winner.problem.m, default, tuple(sorted(pairs)))
+
+
+def _ratio(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and 0 < value < MAX_US)
 
 
 def _shares(group: list[Winner]) -> list[tuple[int, int, Winner]]:
