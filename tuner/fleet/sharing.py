@@ -14,7 +14,7 @@ from humming.spec.identity import Identity
 from tuner.planning.budget import Budget
 from tuner.planning.tasks import Task
 from tuner.planning.weights import weights
-from tuner.store.records import Lease
+from tuner.store.records import Lease, Settled
 from tuner.store.store import Store
 
 LEASE_S = 60.0
@@ -31,11 +31,33 @@ def share_out(
     settle: Callable[[Task, Budget], None],
     note: Callable[[str], None],
 ) -> None:
-    """Calls `settle(task, its time)` for each of `tasks` that can be leased, the first ones first.
+    """Calls `settle(task, its time)` for each of `tasks` that can be leased, the first ones first;
+    then again for those whose share ended before their search did, with what others left over.
 
     Ends when all are settled, by whomever, or were tried here, or the budget is over: what another
     process tunes is waited for, and taken over where its lease runs out.
     """
+    while tasks and not budget.over:
+        _share_out_once(tasks, identity, store, budget, since, settle, note)
+        ended = store.settled(identity, since)
+        tasks = [task for task in tasks if _was_cut(ended.get(task.problem.id))]
+        since = store.clock()
+
+
+def _was_cut(ended: Settled | None) -> bool:
+    """Whether the time of a search ended while it got on."""
+    return ended is not None and ended.reason == "budget" and ended.measured > 0
+
+
+def _share_out_once(
+    tasks: Sequence[Task],
+    identity: Identity,
+    store: Store,
+    budget: Budget,
+    since: datetime | None,
+    settle: Callable[[Task, Budget], None],
+    note: Callable[[str], None],
+) -> None:
     left, told = list(tasks), False
     worth = weights(tasks, store.winners(identity))
     while left and not budget.over:

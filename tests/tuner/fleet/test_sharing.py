@@ -89,6 +89,22 @@ def test_what_cannot_be_settled_is_tried_once_and_given_back(tasks, store) -> No
     assert store.leased(HERE) == set()
 
 
+def test_what_the_rest_left_over_goes_to_searches_that_were_cut(tasks, store) -> None:
+    """A share ends before its search where compiling took it; one that got nowhere is left."""
+    done: list[str] = []
+
+    def settle(task: Task, share: Budget) -> None:
+        done.append(task.problem.id)
+        again = done.count(task.problem.id)
+        cut = task in tasks[:3] and again < 3
+        store.settle(HERE, task.problem, "budget" if cut else "rule", int(task != tasks[2]))
+
+    share_out(tasks, HERE, store, Budget(60.0), None, settle, print)
+    first, second, *others = [task.problem.id for task in tasks]
+    assert done == [first, second, *others, first, second, first, second]
+    assert store.settled(HERE)[first].reason == "rule"
+
+
 def test_an_error_gives_the_lease_back(tasks, store) -> None:
     def fail(task: Task, share: Budget) -> None:
         raise KeyboardInterrupt
