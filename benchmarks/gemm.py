@@ -26,7 +26,14 @@ import torch
 
 from benchmarks.gemm_codes import BY_TORCH, alone, multiplies_codes, scaled_mm
 from benchmarks.gemm_formats import compared
-from benchmarks.gemm_models import M_VALUES, SHAPES, TunedShapes, compile_ahead, tune_shapes
+from benchmarks.gemm_models import (
+    COMPILED_AHEAD,
+    M_VALUES,
+    SHAPES,
+    TunedShapes,
+    compile_ahead,
+    tune_shapes,
+)
 from benchmarks.gemm_peer import PeerProcess, Warming
 from benchmarks.gemm_sides import Sides, make_sides, rows_of_x
 from benchmarks.provenance import provenance
@@ -57,7 +64,8 @@ class Asked:
 
     `seconds` is the tuning budget of all points; None: nothing is tuned, the heuristic serves.
     `database` is the URL that keeps their evidence, by default none does; `peer` the folder in
-    which humming-kernels is installed, None without it.
+    which humming-kernels is installed, None without it. Compiled before all that are `ahead`
+    proposals a point, and the peer's kernels where `warms_peer`.
     """
 
     shapes: Sequence[tuple[int, int]]
@@ -67,6 +75,8 @@ class Asked:
     seconds: float | None
     peer: Path | None = None
     database: str | None = None
+    ahead: int = COMPILED_AHEAD
+    warms_peer: bool = True
 
 
 def run(asked: Asked) -> Iterator[dict[str, Any]]:
@@ -79,13 +89,10 @@ def run(asked: Asked) -> Iterator[dict[str, Any]]:
         print(f"{stage}: {took[stage]:.1f} s", file=sys.stderr, flush=True)
 
     warming = None
-    if asked.peer is not None:
+    if asked.peer is not None and asked.warms_peer:
         warming = Warming(asked.peer, asked.shapes, asked.m_values, asked.formats)
     points = (asked.shapes, asked.m_values, asked.device, asked.formats)
-    if asked.seconds is None:
-        compile_ahead(*points, proposals=0)
-    else:
-        compile_ahead(*points)
+    compile_ahead(*points, proposals=0 if asked.seconds is None else asked.ahead)
     done("compiling_ahead")
     if warming is not None:
         warming.finish(_WARMING_SECONDS)
@@ -267,6 +274,12 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--budget", default="10m", help="tuning time of all points together")
     parser.add_argument("--heuristic", action="store_true", help="tune nothing")
     parser.add_argument("--peer", type=Path, help="folder in which humming-kernels is installed")
+    parser.add_argument(
+        "--ahead", type=int, default=COMPILED_AHEAD, help="proposals a point compiled before all"
+    )
+    parser.add_argument(
+        "--peer-cached", action="store_true", help="the peer has compiled all that it needs"
+    )
     parser.add_argument("--out", type=Path, help="file for the JSON; else it is printed")
     parser.add_argument("--check", type=Path, help="a result whose rows are measured anew")
     parser.add_argument("--rows", default="", help="with --check: rows such as 8192x8192:256")
@@ -313,6 +326,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             None if found.heuristic else found.seconds,
             found.peer,
             found.db,
+            found.ahead,
+            not found.peer_cached,
         )
         for report in run(asked):
             text = json.dumps(report, indent=1) + "\n"

@@ -48,7 +48,7 @@ SHAPES: tuple[Shape, ...] = (
 _LATE_SECONDS = 3.0
 """Time for each point that the first pass did not reach."""
 
-_COMPILED_AHEAD = 8
+COMPILED_AHEAD = 8
 """Proposals for each point; the tuner's own compilers are ahead of it from then on."""
 
 M_VALUES = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
@@ -100,7 +100,7 @@ def compile_ahead(
     m_values: tuple[int, ...],
     device: Device,
     formats: Sequence[str],
-    proposals: int = _COMPILED_AHEAD,
+    proposals: int = COMPILED_AHEAD,
 ) -> int:
     """Compiles the heuristic's config of each point, and what the tuner will try first of it, on
     all cores at once; how many.
@@ -179,7 +179,7 @@ def _llama(
     """A bf16 Llama of which only these layers are quantized; `heads` are those of q, those of k and
     v, and their size."""
     names = {"qkv": "[qkv]_proj", "o": "o_proj", "gate_up": "(gate|up)_proj", "down": "down_proj"}
-    scheme = {
+    scheme: dict[str, Any] = {
         "targets": [f"re:.*{names[layer]}" for layer in layers],
         "format": "pack-quantized",
         "weights": {**compared(format).weights, "dynamic": False},
