@@ -12,7 +12,7 @@ from torch.nn import functional
 from humming.errors import LayoutError
 from humming.spec.naming import did_you_mean
 
-GATED = ("silu", "gelu", "gelu_tanh", "swiglu_clamped")
+GATED = ("silu", "gelu", "gelu_tanh", "swiglu_clamped", "silu_clamped")
 PLAIN = ("relu2", "silu_plain", "gelu_plain")
 SPELLINGS = {
     "swish": "silu",
@@ -29,7 +29,8 @@ class ExpertActivation:
     one of PLAIN takes and gives [rows, i].
 
     "swiglu_clamped" is gpt-oss's: gate = min(gate, limit), up in -limit .. limit, and `(up + 1) *
-    gate * sigmoid(alpha * gate)`. Raises LayoutError for another name.
+    gate * sigmoid(alpha * gate)`; "silu_clamped", as DeepSeek V4 has it, is `silu(gate) * up` of
+    such. Raises LayoutError for another name.
     """
 
     name: str = "silu"
@@ -62,8 +63,9 @@ class ExpertActivation:
         if not self.gated:
             return _FUNCTIONS[self.name](wide).to(projected.dtype)
         gate, up = wide.chunk(2, dim=-1)
-        if self.name == "swiglu_clamped":
+        if self.name.endswith("_clamped"):
             gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
+        if self.name == "swiglu_clamped":
             return (gate * torch.sigmoid(gate * self.alpha) * (up + 1)).to(projected.dtype)
         return (_FUNCTIONS[self.name](gate) * up).to(projected.dtype)
 
@@ -97,6 +99,7 @@ def _relu2(x: torch.Tensor) -> torch.Tensor:
 
 _FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,
+    "silu_clamped": functional.silu,
     "silu_plain": functional.silu,
     "gelu": functional.gelu,
     "gelu_plain": functional.gelu,

@@ -7,35 +7,46 @@ Blocks that call their experts otherwise (Llama 4) are read from checkpoints; se
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import nn
 
-from humming.moe.activations import ExpertActivation
+from humming.errors import LayoutError
+from humming.moe.activations import GATED, PLAIN, ExpertActivation
 from humming.moe.experts import HummingExperts
 
 _ARGUMENTS = 3  # hidden_states, ids, weights
+_LIMITS, _ALPHAS = ("limit", "swiglu_limit"), ("alpha", "swiglu_alpha")
+_WIDTH = 64  # of the numbers by which an activation is known
+_NAMED = 4  # names that a warning lists at the most
 
 
 def is_experts(module: nn.Module) -> bool:
     """Whether `module` is one that `experts_of` takes."""
-    up, down = _up(module), getattr(module, "down_proj", None)
-    stacked = all(isinstance(t, torch.Tensor) and t.dim() == 3 for t in (up, down))
-    return stacked and _arguments(module) == _ARGUMENTS and _activation(module) is not None
+    return _holds_experts(module) and known_activation(module) is not None
 
 
 def experts_of(
     module: nn.Module, format: str = "int4g128", method: str = "absmax", top_k: int = 1
 ) -> HummingExperts:
-    """`module`, which is left as it is, with its weights quantized to `format`."""
+    """`module`, which is left as it is, with its weights quantized to `format`. Raises LayoutError
+    where nothing here computes what it does."""
     up, down = _up(module), _tensor(module.down_proj)
     up_bias = getattr(module, "gate_up_proj_bias", getattr(module, "up_proj_bias", None))
     if getattr(module, "is_transposed", False):
         up, down = up.transpose(1, 2), down.transpose(1, 2)
-    activation = _activation(module)
-    if activation is not None and activation.gated and not getattr(module, "is_concatenated", True):
+    known = known_activation(module)
+    if known is None:
+        raise LayoutError(
+            f"{type(module).__name__} must activate by one of {', '.join((*GATED, *PLAIN))}; build "
+            "a HummingExperts of its weights where one of them is near enough"
+        )
+    activation, in_turn = known
+    if in_turn:
         up = torch.cat([up[:, 0::2], up[:, 1::2]], dim=1)
         if up_bias is not None:
             up_bias = torch.cat([up_bias[:, 0::2], up_bias[:, 1::2]], dim=1)
@@ -48,12 +59,88 @@ def experts_of(
 def convert_experts(
     model: nn.Module, format: str, method: str, skipped: Callable[[str], bool]
 ) -> None:
-    """Replaces every module of `model` that `is_experts`, but for those whose name is `skipped`."""
+    """Replaces every module of `model` that `is_experts`, but for those whose name is `skipped`. A
+    warning names experts that stay as they are, as nothing here computes what they do."""
+    unlike: list[str] = []
     for prefix, owner in list(model.named_modules()):
         for attribute, child in list(owner.named_children()):
             name = f"{prefix}.{attribute}" if prefix else attribute
-            if is_experts(child) and not skipped(name):
+            if skipped(name) or not _holds_experts(child):
+                continue
+            if known_activation(child) is None:
+                unlike.append(f"{name} ({type(child).__name__})")
+            else:
                 setattr(owner, attribute, experts_of(child, format, method, _top_k(owner)))
+    if unlike:
+        more = " ..." if len(unlike) > _NAMED else ""
+        warnings.warn(
+            "experts must multiply, activate and multiply, by an activation of "
+            f"{', '.join((*GATED, *PLAIN))}, so these stay as they are: "
+            f"{', '.join(unlike[:_NAMED])}{more}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def known_activation(module: nn.Module) -> tuple[ExpertActivation, bool] | None:
+    """What stands between the projections, known by what it computes, and whether rows of the first
+    are gate and up in turn; None where that is nothing of ours, or more follows the second."""
+    theirs, gated = _between(module), hasattr(module, "gate_up_proj")
+    if theirs is None or getattr(module, "has_post_expert_norm", False):
+        return None
+    numbers = torch.linspace(-9.0, 9.0, 8 * _WIDTH).view(8, _WIDTH)
+    parts = (numbers, numbers.flip(0, 1).roll(5, 1)) if gated else (numbers,)
+    joined = torch.cat(parts, dim=1)
+    orders = (
+        {False: joined, True: torch.stack(parts, dim=2).flatten(1)} if gated else {False: joined}
+    )
+    for in_turn, given in orders.items():
+        with suppress(RuntimeError, TypeError, ValueError, AttributeError), torch.inference_mode():
+            found = theirs(given)
+            for own in _candidates(module, gated):
+                wanted = own.of_torch(joined)
+                if found.shape == wanted.shape and torch.allclose(found, wanted, 1e-4, 1e-5):
+                    return own, in_turn
+    return None
+
+
+def _between(module: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """What the module does between its projections; None where it does not say."""
+    function: Any = getattr(module, "act_fn", None)
+    if not hasattr(module, "gate_up_proj"):
+        return function if callable(function) else None
+    whole: Any = getattr(module, "_apply_gate", None)
+    if callable(whole):
+        return whole  # type: ignore[no-any-return]
+    limited = any(getattr(module, name, None) is not None for name in _LIMITS)
+    if limited or not callable(function):
+        return None
+
+    def gated(projected: torch.Tensor) -> torch.Tensor:
+        gate, up = projected.chunk(2, dim=-1)
+        out: torch.Tensor = function(gate) * up
+        return out
+
+    return gated
+
+
+def _candidates(module: nn.Module, gated: bool) -> Iterator[ExpertActivation]:
+    """Ours that it may be, with the numbers that the module has."""
+    limits = [float(n) for name in _LIMITS if (n := getattr(module, name, None)) is not None]
+    alphas = [float(n) for name in _ALPHAS if (n := getattr(module, name, None)) is not None]
+    for name in GATED if gated else PLAIN:
+        if not name.endswith("_clamped"):
+            yield ExpertActivation(name)
+            continue
+        for limit in limits:
+            for alpha in alphas or [ExpertActivation.alpha]:
+                yield ExpertActivation(name, alpha, limit)
+
+
+def _holds_experts(module: nn.Module) -> bool:
+    up, down = _up(module), getattr(module, "down_proj", None)
+    stacked = all(isinstance(t, torch.Tensor) and t.dim() == 3 for t in (up, down))
+    return stacked and _arguments(module) == _ARGUMENTS
 
 
 def _top_k(owner: nn.Module) -> int:
@@ -77,25 +164,3 @@ def _tensor(found: Any) -> torch.Tensor:
 def _arguments(module: nn.Module) -> int:
     forward: Any = inspect.unwrap(type(module).forward)
     return int(forward.__code__.co_argcount) - 1
-
-
-def _activation(module: nn.Module) -> ExpertActivation | None:
-    """What stands between the projections; None where that is not known."""
-    alpha, limit = getattr(module, "alpha", None), getattr(module, "limit", None)
-    if alpha is not None and limit is not None:
-        return ExpertActivation("swiglu_clamped", float(alpha), float(limit))
-    if limit is not None or not hasattr(module, "act_fn"):
-        return None
-    gated = hasattr(module, "gate_up_proj")
-    function: Any = module.act_fn
-    names = {
-        "SiLUActivation": "silu",
-        "SiLU": "silu",
-        "GELUActivation": "gelu",
-        "GELUTanh": "gelu_tanh",
-        "NewGELUActivation": "gelu_tanh",
-        "ReLUSquaredActivation": "relu2",
-    }
-    name = names.get(type(function).__name__) or names.get(getattr(function, "__name__", ""), "")
-    own = ExpertActivation.named(name, gated) if name else None
-    return own if own is not None and own.gated == gated else None

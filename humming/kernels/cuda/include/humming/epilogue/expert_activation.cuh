@@ -15,6 +15,7 @@ enum class ExpertActivation : int {
   gelu,
   gelu_tanh,
   swiglu_clamped,
+  silu_clamped,
   relu2,
   silu_plain,
   gelu_plain
@@ -34,8 +35,10 @@ __device__ __forceinline__ float activated(float gate, float up, float alpha, fl
   if constexpr (kind == ExpertActivation::silu) return silu(gate) * up;
   if constexpr (kind == ExpertActivation::gelu) return gelu(gate) * up;
   if constexpr (kind == ExpertActivation::gelu_tanh) return gelu_tanh(gate) * up;
-  if constexpr (kind == ExpertActivation::swiglu_clamped) {
+  if constexpr (kind == ExpertActivation::swiglu_clamped ||
+                kind == ExpertActivation::silu_clamped) {
     gate = fminf(gate, limit), up = fminf(fmaxf(up, -limit), limit);
+    if constexpr (kind == ExpertActivation::silu_clamped) return silu(gate) * up;
     return gate / (1.0f + expf(-alpha * gate)) * (up + 1.0f);
   }
   if constexpr (kind == ExpertActivation::relu2) return fmaxf(gate, 0.0f) * fmaxf(gate, 0.0f);
@@ -44,7 +47,7 @@ __device__ __forceinline__ float activated(float gate, float up, float alpha, fl
 }
 
 __host__ __device__ constexpr bool is_gated(ExpertActivation kind) {
-  return kind <= ExpertActivation::swiglu_clamped;
+  return kind <= ExpertActivation::silu_clamped;
 }
 
 // Eight neighbours, or `count` of them one by one.
