@@ -19,16 +19,7 @@ def cuda_sample(calls: Sequence[Callable[[], object]]) -> Sample:
     """Samples of `calls`, each one call on a weight set of its own, on the current device: a graph
     of at least as many nodes as the policy says."""
     calls = list(calls) * -(-(CUDA.nodes or 1) // len(calls))
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for call in calls:
-            call()
-    side.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
+    graph = _captured(calls)
     graph.replay()
     torch.cuda.synchronize()
 
@@ -42,3 +33,21 @@ def cuda_sample(calls: Sequence[Callable[[], object]]) -> Sample:
         return float(start.elapsed_time(stop)) * 1e3 / len(calls)
 
     return sample
+
+
+def _captured(calls: Sequence[Callable[[], object]]) -> torch.cuda.CUDAGraph:
+    """A graph of `calls`. Not by `torch.cuda.graph`, which first frees what is cached, and in older
+    versions collects garbage: races capture many times."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(side):
+        calls[0]()  # what is loaded or allocated once must not be captured
+        side.synchronize()
+        graph.capture_begin()
+        try:
+            for call in calls:
+                call()
+        finally:
+            graph.capture_end()
+    return graph

@@ -22,6 +22,7 @@ from tuner.measuring.samples_cpu import cpu_sample
 from tuner.measuring.samples_cuda import cuda_sample
 from tuner.promoting.racing import PROOF_ROUNDS, going_on
 from tuner.worker.messages import Done, Open, Race, Raced, Trial, Trialled
+from tuner.worker.placing import Places
 from tuner.worker.verify import (
     Launch,
     WrongResultError,
@@ -63,6 +64,7 @@ class Bench:
         )
         self._monitor = monitor_for(device)
         self._sample = cpu_sample if device.kind == "cpu" else cuda_sample
+        self._places = Places(self._where, self._seed)
         self._sets = WeightSets(self._case.packed, device.cache_bytes, self._policy)
 
     def opened(self) -> Done:
@@ -124,15 +126,18 @@ class Bench:
 
     def race(self, request: Race) -> Raced:
         """Paired rounds of several kernels."""
-        return self._with_room(lambda: self._race(request))
+        try:
+            return self._with_room(lambda: self._race(request))
+        finally:
+            if self._where.type == "cuda":
+                torch.cuda.empty_cache()  # each graph that was captured had memory of its own
 
     def _race(self, request: Race) -> Raced:
         deadline = time.monotonic() + request.seconds
         sides = []
         for kernel in request.kernels:
             self._step("loading")
-            calls = self._calls(cast(Kernel, load(kernel, self._device)), request.m)
-            sides.append(self._told(self._sample(calls)))
+            sides.append(self._side(cast(Kernel, load(kernel, self._device)), request.m))
         beside: list[Conditions] = []
 
         def note() -> None:
@@ -155,6 +160,13 @@ class Bench:
         )
         taken = tuple(tuple(side) for side in rounds)
         return Raced(taken, tuple(beside), {**self._record(), "warm_up": plain(warmed)})
+
+    def _side(self, kernel: Kernel, m: int) -> Sample:
+        """Samples of one side of a race. On a GPU each has places of its own, as times differ by
+        more than a round's noise with them; on a CPU a sample would be too dear."""
+        if self._device.kind == "cpu":
+            return self._told(self._sample(self._calls(kernel, m)))
+        return self._told(lambda: self._sample(self._calls(kernel, m))())
 
     def _with_room(self, work: Callable[[], T]) -> T:
         """What `work` returns; where memory ends, with fewer copies of the weight. Raises
@@ -201,17 +213,19 @@ class Bench:
         return launch
 
     def _calls(self, kernel: Kernel, m: int) -> list[Callable[[], object]]:
-        """One callable per weight set; the workspace is shared, as in serving."""
+        """One callable per weight set; the workspace is shared, as in serving. Each time at other
+        places and in another order."""
         size = self._workspace_bytes(kernel, m, self._problem.n)
-        workspace = torch.empty(size, dtype=torch.uint8, device=self._where)
+        workspace = self._places.empty((size,), torch.uint8)
         dtype = float_type(self._problem.output_dtype)
-        out = torch.empty((m, self._problem.n), dtype=dtype, device=self._where)
-        bias, x, threads = self._case.bias, self._rows_of_x(m), self._threads
+        out = self._places.empty((m, self._problem.n), dtype)
+        bias, threads = self._case.bias, self._threads
+        x = self._places.copy(self._rows_of_x(m))
 
         def call(packed: PackedWeight) -> Callable[[], object]:
             return lambda: kernel.launch(x, packed, bias, out, workspace, threads)
 
-        return [call(packed) for packed in self._sets.sets]
+        return [call(packed) for packed in self._places.order(self._sets.sets)]
 
     def _rows_of_x(self, m: int) -> torch.Tensor:
         rows = self._case.rows

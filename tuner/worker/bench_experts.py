@@ -18,6 +18,7 @@ from tuner.measuring.samples_cpu import cpu_sample
 from tuner.measuring.samples_cuda import cuda_sample
 from tuner.worker.bench import Bench, torch_device
 from tuner.worker.messages import Open, Trialled
+from tuner.worker.placing import Places
 from tuner.worker.verify import DISTINCT_ROWS, sizes_to_check
 from tuner.worker.verify_experts import ExpertsCase, LaunchExperts, check_experts, make_experts_case
 from tuner.worker.weight_sets import WeightSets
@@ -43,6 +44,8 @@ class ExpertsBench(Bench):
         self._experts: ExpertsCase = make_experts_case(problem, self._seed, self._where)
         self._monitor = monitor_for(device)
         self._sample = cpu_sample if device.kind == "cpu" else cuda_sample
+        self._drawn: dict[int, list[Rows]] = {}
+        self._places = Places(self._where, self._seed)
         self._sets: Any = WeightSets(
             _copied(self._experts.packed), device.cache_bytes, self._policy
         )
@@ -89,20 +92,27 @@ class ExpertsBench(Bench):
         return launch
 
     def _calls(self, kernel: Any, m: int) -> list[Callable[[], object]]:
-        """One callable for each weight set and routing."""
+        """One callable for each weight set and routing, each time at other places."""
         case, top_k = self._experts, self._problem.top_k or 1
-        x, n = self._rows_of_x(m), self._problem.n
-        out = torch.empty((m * top_k, n), dtype=x.dtype, device=self._where)
+        x, n = self._places.copy(self._rows_of_x(m)), self._problem.n
+        out = self._places.empty((m * top_k, n), x.dtype)
         threads, bias = self._threads, case.bias
-        draws = [Rows.indexed(case.ids(m, self._seed + draw)) for draw in range(DRAWS)]
+        draws = self._draws(m)
         room = self._room(kernel, draws[0])
 
         def call(packed: PackedExperts, rows: Rows) -> Callable[[], object]:
             return lambda: kernel.launch_experts(x, packed, bias, out, rows, room, threads)
 
-        sets = self._sets.sets
+        sets = self._places.order(self._sets.sets)
         count = max(len(sets), DRAWS)
         return [call(sets[i % len(sets)], draws[i % DRAWS]) for i in range(count)]
+
+    def _draws(self, m: int) -> list[Rows]:
+        """Routings of m tokens, the same ones for all sides and rounds."""
+        if m not in self._drawn:
+            ids = [self._experts.ids(m, self._seed + draw) for draw in range(DRAWS)]
+            self._drawn = {m: [Rows.indexed(of_draw) for of_draw in ids]}
+        return self._drawn[m]
 
     def _room(self, kernel: Any, rows: Rows) -> torch.Tensor:
         p = self._problem
