@@ -29,6 +29,7 @@ class CheckpointLayer:
     activation_scale  fp32 [1] of a static activation ("...t"), or None
     dtype             the type in which the model computes
     note              why a quantized weight is given as floats; "" where it is not
+    stored            the weight's format in the checkpoint, where a share has smaller groups; or ""
     """
 
     name: str
@@ -38,6 +39,7 @@ class CheckpointLayer:
     activation_scale: torch.Tensor | None = None
     dtype: torch.dtype = torch.bfloat16
     note: str = ""
+    stored: str = ""
 
     @property
     def quantized(self) -> bool:
@@ -83,13 +85,15 @@ class CheckpointLayer:
     def _in_format(self, weight: QuantizedTensor, format: str | None) -> QuantizedTensor:
         if format is None:
             return weight
-        wanted = QuantFormat.parse(format)
-        if wanted.weight != weight.weight_format:
+        wanted, stored = QuantFormat.parse(format), self.stored or weight.format
+        if wanted.weight.name not in (weight.format, stored):
             raise CheckpointError(
-                f"{self.name} must keep the format that it is stored in, {weight.format}, but got "
+                f"{self.name} must keep the format that it is stored in, {stored}, but got "
                 f"format='{format}'; leave it out, or quantize the float model"
             )
-        return replace(weight, format=str(wanted))
+        if wanted.activation is None:
+            return weight
+        return replace(weight, format=f"{weight.format}-{wanted.activation.name}")
 
     def rows(self, rank: int, size: int) -> CheckpointLayer:
         """The share of tensor-parallel rank `rank` of `size`, where output features are split."""
@@ -106,8 +110,9 @@ class CheckpointLayer:
         low, high = _share(self.shape[1], rank, size, self.name, "k")
         bias = self.bias if rank == 0 else None
         if isinstance(self.weight, QuantizedTensor):
-            weight = _in_groups_of(self.weight, high - low)
-            return replace(self, weight=weight.slice_columns(low, high), bias=bias)
+            weight = _in_groups_of(self.weight, high - low).slice_columns(low, high)
+            stored = self.stored or self.weight.format
+            return replace(self, weight=weight, bias=bias, stored=stored)
         return replace(self, weight=self.weight[:, low:high], bias=bias)
 
 
@@ -139,6 +144,7 @@ def fused(layers: Sequence[CheckpointLayer]) -> CheckpointLayer:
         activation_scale=torch.stack(scales).amax(dim=0) if scales else None,
         dtype=first.dtype,
         note=first.note,
+        stored=first.stored,
     )
 
 
