@@ -40,10 +40,10 @@ def kind_of(device: torch.device) -> str:
     return "cuda" if device.type == "cuda" else "cpu"
 
 
-def layout_on(device: torch.device, format: str, op: str = "dense") -> str:
+def layout_on(device: torch.device, format: str, op: str = "dense", act_order: bool = False) -> str:
     """The layout in which a weight of `format` is kept on `device`."""
     in_full = QuantFormat.parse(format).activation is not None
-    return layout_for(_described(device, in_full), format, op)
+    return layout_for(_described(device, in_full), format, op, act_order)
 
 
 def _described(device: torch.device, in_full: bool = True) -> Device:

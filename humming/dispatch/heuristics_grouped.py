@@ -6,9 +6,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from humming.spec.config import KernelConfig, MmaConfig, SkinnyConfig, WgmmaConfig
+from humming.dispatch.heuristics_wgmma8 import deepest
+from humming.spec.carriers import carrier
+from humming.spec.config import KernelConfig, MmaConfig, SkinnyConfig, Wgmma8Config, WgmmaConfig
 from humming.spec.device import Device
-from humming.spec.legality import config_violations
+from humming.spec.layouts import CUDA_A8_LAYOUT
+from humming.spec.legality import config_violations, problem_violations
+from humming.spec.legality.wgmma8 import needs_promotion
 from humming.spec.problem import Problem
 
 _FEW_ROWS = 32  # of an expert, for which one stream of its weights is all that counts
@@ -23,9 +27,12 @@ def grouped(problem: Problem, device: Device) -> KernelConfig:
     mean = problem.rows_of_expert
     rows = round(mean + _SPREAD * math.sqrt(mean)) if problem.m > 1 else 1
     choices: list[KernelConfig] = []
-    if mean > _FEW_ROWS:
+    if problem.layout == CUDA_A8_LAYOUT:
+        choices = [*_wgmma8(problem, device, rows), *_mma_of_codes(problem, rows)]
+    elif mean > _FEW_ROWS:
         choices = [*_wgmma(rows), *_mma(rows), _PLAIN]
-    choices += [*_skinny(problem, min(rows, _FEW_ROWS)), _PLAIN]
+    if problem.layout != CUDA_A8_LAYOUT:
+        choices += [*_skinny(problem, min(rows, _FEW_ROWS)), _PLAIN]
     for config in choices:
         fitting = _fitted(config, device)
         if not config_violations(fitting, problem, device):
@@ -68,6 +75,68 @@ def _wgmma(rows: int) -> list[KernelConfig]:
 def _mma(rows: int) -> list[KernelConfig]:
     block_m = 64 if rows <= 64 else 128
     return [MmaConfig(block_m, 128, 128, 1, 4, 2, d, 1, 0, 0, 8, 1, 1) for d in (4, 3, 2)]
+
+
+# block_m, warpgroups, tiles_n, blocks_per_sm, k_warpgroups
+_WGMMA8_TILES = (
+    (16, 2, 1, 2, 1),
+    (32, 2, 1, 2, 1),
+    (48, 2, 1, 2, 1),
+    (64, 2, 2, 1, 1),
+    (64, 2, 1, 1, 1),
+    (96, 2, 2, 1, 1),
+    (128, 2, 2, 1, 1),
+    (128, 2, 1, 1, 1),
+)
+_ALONE = (16, 4, 1, 1, 4)
+"""For one row an expert of few experts: its multiprocessor has no other tile."""
+
+
+def _wgmma8(problem: Problem, device: Device, rows: int) -> list[Wgmma8Config]:
+    """Tiles that hold `rows`, the smallest first, or the largest, each as deep as fits."""
+    if problem_violations("wgmma8", problem, device):
+        return []
+    fitting = [tile for tile in _WGMMA8_TILES if tile[0] >= min(rows, 128)]
+    if problem.m <= 1:
+        fitting.insert(0, _ALONE)
+    found = (
+        deepest(
+            Wgmma8Config(
+                block_m=block_m,
+                warpgroups=warpgroups,
+                tiles_n=tiles_n,
+                cluster_n=1,
+                num_stages=2,
+                raster_group_m=8,
+                blocks_per_sm=blocks,
+                stream_k=0,
+                promote=int(needs_promotion(problem)),
+                dependent_launch=1,
+                k_warpgroups=turns,
+            ),
+            problem,
+            device,
+        )
+        for block_m, warpgroups, tiles_n, blocks, turns in [*fitting, *_WGMMA8_TILES[::-1]]
+    )
+    return [config for config in found if config is not None]
+
+
+def _mma_of_codes(problem: Problem, rows: int) -> list[MmaConfig]:
+    """Tiles for products of codes that every GPU of theirs runs."""
+    narrow = int(carrier(problem.format) is None)
+    if rows <= 32:
+        tiles = [(16 if rows <= 16 else 32, 64, 256, 1, 2, 2 - narrow, 2)]
+    else:
+        tiles = [(64, 128, 128, 2, 4, 1, 1), (64, 64, 128, 2, 2, 1, 2)]
+    tiles += [(32, 64, 128, 1, 4, 1, 1)]
+    return [
+        MmaConfig(
+            m, n, k << narrow if k < 256 else k, wm, wn, wk, d, 1, 0, 0, 8, b, 1, narrow=narrow
+        )
+        for m, n, k, wm, wn, wk, b in tiles
+        for d in (4, 3, 2)
+    ]
 
 
 def _skinny(problem: Problem, rows: int) -> list[KernelConfig]:

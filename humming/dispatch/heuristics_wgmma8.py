@@ -80,7 +80,7 @@ def _choices(problem: Problem, device: Device) -> Iterator[Wgmma8Config]:
             promote=int(needs_promotion(problem)),
             dependent_launch=1,
         )
-        deep = _deepest(config, problem, device)
+        deep = deepest(config, problem, device)
         if deep:
             yield deep
             yield replace(deep, stream_k=1)
@@ -114,7 +114,7 @@ def _cost(config: Wgmma8Config, problem: Problem, device: Device) -> float:
     return cost
 
 
-def _deepest(config: Wgmma8Config, problem: Problem, device: Device) -> Wgmma8Config | None:
+def deepest(config: Wgmma8Config, problem: Problem, device: Device) -> Wgmma8Config | None:
     """`config` with as many stages as its blocks find room for."""
     for stages in range(_MOST_STAGES, 1, -1):
         deep = replace(config, num_stages=stages)

@@ -90,7 +90,8 @@ def _packed(x: torch.Tensor, weight: PackedExperts | Sequence[QuantizedTensor]) 
             f"{_kind_of(weight)}; quantize each expert with humming.quantize"
         )
     dtype = x.dtype if x.dtype in ACTIVATIONS else torch.bfloat16
-    layout = layout_on(weight[0].codes.device, weight[0].format, "moe")
+    order = any(q.permutation is not None for q in weight)
+    layout = layout_on(weight[0].codes.device, weight[0].format, "moe", order)
     return pack_experts(weight, layout, dtype)
 
 

@@ -108,7 +108,7 @@ def _check_weight(
                 f"{list(tensor.shape)}; pack the experts with humming.quantize.pack_experts"
             )
     follows = kind == "cuda" and weight.scales.numel() and weight.scale_dtype in ACTIVATIONS
-    if follows and x.dtype != weight.scales.dtype:
+    if follows and weight.scales.dtype != torch.float32 and x.dtype != weight.scales.dtype:
         raise LayoutError(
             f"x must be {weight.scales.dtype} as the experts' scales are, but got {x.dtype}"
         )

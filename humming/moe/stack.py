@@ -161,7 +161,7 @@ class ExpertStack(nn.Module):
         new = fn(torch.empty(0, dtype=self.dtype, device=self.packed_codes.device)).dtype
         dtype = new if new in ACTIVATIONS else self.dtype
         weight, device = self.packed().with_tensors(parts), parts["codes"].device
-        layout = layout_on(device, weight.format, "moe")
+        layout = layout_on(device, weight.format, "moe", weight.permutation is not None)
         wanted = packed_dtype(layout, weight.format, dtype)
         if weight.layout != layout or weight.scales.dtype != wanted:
             weight = packed_for(unpack_experts(weight), dtype)
@@ -255,6 +255,7 @@ def packed_for(
     first = next(every, None)
     if first is None:
         raise LayoutError("a stack of experts needs one expert at least, but got none")
-    layout = layout_on(first.codes.device, first.format, "moe")
+    order = first.permutation is not None
+    layout = layout_on(first.codes.device, first.format, "moe", order)
     rounded = (in_layer_type(q, layout, dtype) for q in chain([first], every))
     return pack_experts(rounded, layout, dtype, count)

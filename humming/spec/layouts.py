@@ -74,18 +74,15 @@ LAYOUTS: dict[str, Layout] = {
 }
 
 
-def layout_for(device: Device, format: str, op: str = "dense") -> str:
+def layout_for(device: Device, format: str, op: str = "dense", act_order: bool = False) -> str:
     """The layout in which `device` reads weights of `format`.
 
-    A GPU that multiplies the codes of both operands as they are has a layout for that; kernels for
-    experts do not, yet. Where no
-    layout of the device's kind holds the format, the kind's first one: packing then says why not.
+    A GPU that multiplies the codes of both operands as they are has a layout for that; not for
+    experts with act-order, as x is quantized once for all of them. Where no layout of the device's
+    kind holds the format, the kind's first one: packing then says why not.
     """
-    if (
-        op == "dense"
-        and device.kind == "cuda"
-        and native(format, device.compute_capability or (0, 0))
-    ):
+    able = device.kind == "cuda" and native(format, device.compute_capability or (0, 0))
+    if able and (op == "dense" or not act_order):
         return CUDA_A8_LAYOUT
     of_kind = [layout for layout in LAYOUTS.values() if layout.kind == device.kind]
     of_kind = of_kind or [LAYOUTS[CPU_LAYOUT]]
