@@ -129,7 +129,7 @@ def _first_tried(task: Task, proposals: int) -> Iterator[KernelConfig]:
     """The heuristic's config, and the sampler's first proposals where nothing is known."""
     candidates = task.candidates
     yield candidates.heuristic
-    sampler = Sampler(candidates.configs)
+    sampler = Sampler(candidates.configs, candidates.promising)
     sampler.know(candidates.heuristic, None)
     for _ in range(proposals):
         config = sampler.ask()

@@ -13,7 +13,7 @@ from humming.spec.config import KernelConfig
 from humming.spec.device import Device
 from humming.spec.problem import Problem
 
-__all__ = ["best_code_path", "heuristic", "heuristic_intervals"]
+__all__ = ["best_code_path", "heuristic", "heuristic_intervals", "runners_up"]
 
 
 def heuristic(problem: Problem, device: Device) -> KernelConfig:
@@ -30,6 +30,14 @@ def heuristic(problem: Problem, device: Device) -> KernelConfig:
     if device.kind == "cuda":
         return heuristics_cuda.heuristic(problem, device)
     return heuristics_cpu.heuristic(problem, device)
+
+
+def runners_up(problem: Problem, device: Device) -> list[KernelConfig]:
+    """Configs that a search may well try first: those that may be as fast as the heuristic's at
+    this m, the likeliest first, all legal. None where no model of times ranks configs."""
+    if problem.op == "moe" or problem.batch_invariant or device.kind != "cuda":
+        return []
+    return heuristics_cuda.runners_up(problem, device)
 
 
 def heuristic_intervals(problem: Problem, device: Device) -> list[tuple[int, int, KernelConfig]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from humming.dispatch.heuristics_mma import M_STEPS, mma_default
-from humming.dispatch.heuristics_wgmma import wgmma_default
+from humming.dispatch.heuristics_wgmma import wgmma_default, wgmma_near
 from humming.dispatch.heuristics_wgmma8 import wgmma8_default
 from humming.spec.config import DequantizeConfig, KernelConfig, ScaledMmConfig, SkinnyConfig
 from humming.spec.device import Device
@@ -30,6 +30,7 @@ Two passes of skinny cost less than torch's matmul on 16-bit weights alone, befo
 _FEW_ROWS = 32  # of x, for which the family skinny is as good as wgmma
 _TORCH_ROWS = 385  # of x, from which torch's own product of fp8 is faster than ours
 _COUNTABLE_ROWS = 1 << 24  # of x, up to which wgmma counts its tiles whatever n is, near enough
+_RUNNERS_UP = 8
 _STEPS = tuple(sorted({*(low for low, _ in BLOCK_M_STEPS), *M_STEPS, _COUNTABLE_ROWS}))
 _MOST_ROWS = {9: 384, 10: 192, 11: 192}  # by major compute capability
 
@@ -78,6 +79,15 @@ def heuristic(problem: Problem, device: Device) -> KernelConfig:
     if mma and last <= _most_rows(device):
         return mma_default(problem, device, last) or _DEQUANTIZE
     return _DEQUANTIZE
+
+
+def runners_up(problem: Problem, device: Device) -> list[KernelConfig]:
+    """What may be as fast as the default at just this m, the likeliest first; see heuristics.py."""
+    takes = problem.layout != CUDA_A8_LAYOUT and not problem_violations("wgmma", problem, device)
+    if not (takes and _FEW_ROWS // 2 < problem.m < _COUNTABLE_ROWS):
+        return []
+    near = wgmma_near(problem, device)[:_RUNNERS_UP]
+    return [config for config in near if not config_violations(config, problem, device)]
 
 
 def _in_bytes(problem: Problem, device: Device, step: int, last: int) -> KernelConfig:

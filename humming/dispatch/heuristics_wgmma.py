@@ -41,13 +41,14 @@ _TILES = (
     (160, 3, 1, 1),
     (256, 2, 1, 1),
 )
-_MOST_STAGES = 14
-_RASTER_ROWS = 2048  # of x, that a wave goes through before the next rows of w
+_STAGES = (14, *range(10, 2, -1))  # those of the search space, whose configs ours should be
+_RASTER, _RASTER_MANY = 8, 16  # tiles of x that a wave goes through before the next rows of w
 _STAGE_K = 64
 _MOST_SUMS = 256  # of a tile, for each row of w
 _LARGE_TILES_FROM = 512
 _STORE_ROWS = 32  # of x, in a piece of the output
 _STAGES_BESIDE_STORES = 4
+_NEAR = 1.25
 _LEAST_SHARE = 512  # columns of k that a block has
 
 _SPLITS = (2, 4)
@@ -94,14 +95,27 @@ COSTS = WgmmaCosts()
 def wgmma_default(problem: Problem, device: Device, m: int) -> WgmmaConfig | None:
     """The config that is best at about `m` rows of x and legal for `problem`, which has as many or
     more; None where there is none."""
-    at = problem.at(m)
-    choices = sorted(_choices(at, device), key=lambda config: wgmma_cost(config, at, device))
-    legal = (config for config in choices if not config_violations(config, problem, device))
+    ranked = _ranked(problem.at(m), device)
+    legal = (config for config in ranked if not config_violations(config, problem, device))
     return next(legal, None)
+
+
+def wgmma_near(problem: Problem, device: Device) -> list[WgmmaConfig]:
+    """Those of the default's choices that may be as fast, as the costs are wrong by some tenth; the
+    likeliest first."""
+    ranked = _ranked(problem, device)
+    most = _NEAR * wgmma_cost(ranked[0], problem, device) if ranked else 0.0
+    return [config for config in ranked if wgmma_cost(config, problem, device) <= most]
+
+
+def _ranked(problem: Problem, device: Device) -> list[WgmmaConfig]:
+    choices = dict.fromkeys(_choices(problem, device))
+    return sorted(choices, key=lambda config: wgmma_cost(config, problem, device))
 
 
 def _choices(problem: Problem, device: Device) -> Iterator[WgmmaConfig]:
     least = min(128, -(-problem.m // 2)) if problem.m > 64 else -(-3 * problem.m // 4)
+    many, sms = problem.m > _RASTER * 128, device.sm_count or 1
     for block_m, warpgroups, tiles_n, blocks_per_sm in _TILES:
         if block_m < least or (block_m == 160 and problem.m > 320):
             continue  # weights dequantized too often; more tiles than such a size pays for
@@ -115,7 +129,7 @@ def _choices(problem: Problem, device: Device) -> Iterator[WgmmaConfig]:
             split_k=1,
             num_stages=3,
             num_stores=1,
-            raster_group_m=max(8, _RASTER_ROWS // block_m),
+            raster_group_m=_RASTER_MANY if many and block_m <= 128 else _RASTER,
             blocks_per_sm=blocks_per_sm,
             stream_k=0,
             dependent_launch=1,
@@ -123,16 +137,25 @@ def _choices(problem: Problem, device: Device) -> Iterator[WgmmaConfig]:
         deep = _deepest(config, problem, device)
         if deep:
             yield deep
-            yield replace(deep, stream_k=1)
+            streamed = replace(deep, stream_k=1)
+            if wgmma_deal(streamed, problem.m, problem.n, problem.k, sms).runs:
+                yield streamed
         stores = block_m // _STORE_ROWS
-        if stores > 1 and block_m % _STORE_ROWS == 0 and blocks_per_sm == 1:
+        follows = wgmma_deal(config, problem.m, problem.n, problem.k, sms).whole > sms
+        if follows and stores > 1 and block_m % _STORE_ROWS == 0 and blocks_per_sm == 1:
             deep = _deepest(replace(config, num_stores=stores), problem, device)
             if deep and deep.num_stages >= _STAGES_BESIDE_STORES:
                 yield deep
         for split_k in _SPLITS:
             deep = _deepest(replace(config, split_k=split_k), problem, device)
-            if deep and problem.k >= split_k * _LEAST_SHARE:
+            if deep and problem.k >= split_k * _LEAST_SHARE and _in_one_wave(deep, problem, sms):
                 yield deep
+
+
+def _in_one_wave(config: WgmmaConfig, problem: Problem, sms: int) -> bool:
+    """Whether all clusters that share k run at once: more blocks than that need no sharing."""
+    dealt = wgmma_deal(config, problem.m, problem.n, problem.k, sms)
+    return dealt.whole <= int(sms * config.blocks_per_sm / config.split_k)
 
 
 def wgmma_cost(
@@ -172,7 +195,7 @@ def wgmma_cost(
 
 def _deepest(config: WgmmaConfig, problem: Problem, device: Device) -> WgmmaConfig | None:
     """`config` with as many stages as its blocks find room for."""
-    for stages in range(_MOST_STAGES, 2, -1):
+    for stages in _STAGES:
         deep = replace(config, num_stages=stages)
         smem = wgmma_smem_bytes(deep, problem)
         if smem <= smem_per_block(device) and blocks_fit(

@@ -1,13 +1,16 @@
 """The built-in spaces for GPUs: they never run dry, stay affordable, and hold the known winners."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from humming.dispatch.heuristics import runners_up
 from humming.spec.config import KernelConfig, SkinnyConfig, config_from_dict
 from humming.spec.device import Device
 from humming.spec.layouts import CUDA_LAYOUT
-from humming.spec.legality import config_violations
+from humming.spec.legality import config_violations, wgmma_deal
 from humming.spec.problem import Problem
 from search_spaces import context_of, load_spaces, select
 from tests.gpus import gpu
@@ -141,3 +144,36 @@ def test_mma_has_candidates_for_many_rows(m, capability):
         assert least <= len(configs) <= 240
         assert {c.dependent_launch for c in configs} <= {int(capability >= (9, 0))}
         assert all(c.cluster == (c.split_k > 1 and capability >= (9, 0)) for c in configs)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.builds(
+        _problem,
+        n=st.integers(1, 300) | st.integers(1, 30_000),
+        k=st.integers(1, 4000).map(lambda eights: 8 * eights),
+        m=st.integers(17, 5000),
+        format=st.sampled_from(["int4g128", "int8", "uint3g64z", "mxfp4"]),
+    )
+)
+def test_no_two_candidates_of_wgmma_are_one_kernel_in_effect(problem):
+    device = gpu((9, 0))
+    found = _legal("wgmma", problem, device)
+    for config in found:
+        if config.stream_k:
+            assert wgmma_deal(config, problem.m, problem.n, problem.k, 132).runs, str(config)
+    tiles = {replace(config, num_stages=3): config for config in found}
+    for config, most in ((replace(c, num_stages=3), c) for c in found):
+        assert tiles[config] == most, "as many stages as fit, and no fewer beside them"
+
+
+@pytest.mark.parametrize("n, k", [(8192, 8192), (7168, 8192), (8192, 1024), (28672, 4096)])
+@pytest.mark.parametrize("m", [64, 256, 1024])
+def test_runners_up_are_among_few_candidates(n, k, m):
+    problem, device = _problem(n, k, m), gpu((9, 0))
+    found = _legal("wgmma", problem, device)
+    assert 6 <= len(found) <= 24
+    ranked = runners_up(problem, device)
+    assert ranked[0] in found
+    assert len(set(ranked) & set(found)) >= len(ranked) / 2
+    assert not any(config_violations(config, problem, device) for config in ranked)

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from humming.dispatch.heuristics import heuristic
+from humming.dispatch.heuristics import heuristic, runners_up
 from humming.errors import LegalityError
 from humming.spec.config import FAMILIES, KernelConfig, config_from_dict, config_id
 from humming.spec.device import Device
@@ -21,7 +21,7 @@ from search_spaces.select import select
 @dataclass(frozen=True)
 class Candidates:
     """The legal configs of one problem, by family and config id, with the heuristic's pick among
-    them.
+    them, and its runners-up, which a search should try first.
 
     `rejections` counts combinations of the spaces by the rule, or the space's own reason, that
     ended them.
@@ -30,6 +30,7 @@ class Candidates:
     by_family: dict[str, dict[str, KernelConfig]]
     spaces: dict[str, SearchSpace]
     heuristic: KernelConfig
+    promising: tuple[KernelConfig, ...] = ()
     rejections: dict[str, int] = field(default_factory=dict)
 
     @cached_property
@@ -66,7 +67,10 @@ def legal_candidates(
                 rejections[broken[0].rule] += 1
             else:
                 by_family[family][config_id(config)] = config
-    return Candidates(by_family, chosen, first, dict(rejections))
+    promising = tuple(c for c in runners_up(problem, device) if c.family in by_family)
+    for config in promising:
+        by_family[config.family][config_id(config)] = config
+    return Candidates(by_family, chosen, first, promising, dict(rejections))
 
 
 def _nearest_reason(problem: Problem, device: Device) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from humming.spec.config import KernelConfig, config_id
 from humming.spec.problem import Problem
@@ -19,7 +20,7 @@ from tuner.store.records import Reason
 __all__ = ["GRACE_S", "Known", "Scope", "search"]
 
 SEEDS = 6
-"""Winners of other problems that are tried first."""
+"""Winners of other problems that are tried first, and as many runners-up of the heuristic."""
 
 NEWS = 0.99
 """A time under NEWS x the best is news; less is noise."""
@@ -133,13 +134,15 @@ def _reason(
 
 
 def _sampler(scope: Scope, known: Known) -> Sampler:
-    """What proposes candidates. It knows this problem's evidence, and starts from winners of the
-    nearest problems: of this m first, then of the layer's other m."""
+    """What proposes candidates. It knows this problem's evidence, and starts in turn from what the
+    heuristic finds promising and from winners of the nearest problems: of this m first, then of the
+    layer's other m."""
     problem, store = scope.task.problem, scope.store
     legal = scope.task.candidates.configs
     near = sorted(store.winners(scope.identity), key=lambda w: _unlike(w.problem, problem))
     seeds = list(dict.fromkeys(w.config for w in near if config_id(w.config) in legal))
-    sampler = Sampler(legal, seeds[:SEEDS])
+    turns = zip_longest(scope.task.candidates.promising[:SEEDS], seeds[:SEEDS])
+    sampler = Sampler(legal, [config for turn in turns for config in turn if config])
     for past in store.measurements(scope.identity, problem):
         if past.config is not None and config_id(past.config) in legal:
             sampler.know(past.config, past.us)
