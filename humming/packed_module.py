@@ -16,7 +16,7 @@ from torch import nn
 from humming.errors import HummingError, LayoutError
 from humming.modes import keep_told
 from humming.plan import Plan
-from humming.quantize.layout import TENSORS, PackedWeight, unpack
+from humming.quantize.layout import LAYER_TENSORS, PackedWeight, unpack
 from humming.quantize.tensor import QuantizedTensor
 from humming.serving.layer_spec import LayerSpec
 from humming.serving.operands import check_bias
@@ -34,8 +34,8 @@ from humming.state import (
 )
 from humming.warm import WarmCall
 
-BUFFERS = {name: f"packed_{name}" for name in TENSORS}
-_CANONICAL = ("scales", "zero_points", "global_scales", "permutation")
+BUFFERS = {name: f"packed_{name}" for name in LAYER_TENSORS}
+_CANONICAL = ("scales", "zero_points", "global_scales", "permutation", "input_scale")
 """Keys of a state_dict, beside `codes` and `bias`; those that the weight has."""
 
 
@@ -52,6 +52,7 @@ class PackedModule(nn.Module):
     packed_zero_points: torch.Tensor | None
     packed_row_scales: torch.Tensor | None
     packed_permutation: torch.Tensor | None
+    packed_input_scale: torch.Tensor | None
     bias: torch.Tensor | None
 
     def __getattr__(self, name: str) -> Any:
@@ -167,6 +168,7 @@ class PackedModule(nn.Module):
         form = QuantFormat.parse(self.spec.format).weight
         zeros, second = form.zero_point is not None, form.second_scale
         asked = {"zero_points": zeros, "global_scales": second, "bias": self.bias is not None}
+        asked["input_scale"] = self.packed_input_scale is not None
         must = ["codes", "scales", *(key for key, needed in asked.items() if needed)]
         free = [key for key in ("global_scales", "permutation") if key not in must]
         return must, must + free

@@ -60,7 +60,8 @@ def half_ulp(magnitude: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _multiplied(x: torch.Tensor, q: QuantizedTensor) -> torch.Tensor:
-    return requantized(x, QuantFormat.parse(q.format).activation, q.permutation)
+    activation = QuantFormat.parse(q.format).activation
+    return requantized(x, activation, q.permutation, q.input_scale)
 
 
 def _check(x: torch.Tensor, q: QuantizedTensor) -> None:

@@ -93,7 +93,16 @@ class CheckpointLayer:
             )
         if wanted.activation is None:
             return weight
-        return replace(weight, format=f"{weight.format}-{wanted.activation.name}")
+        format = f"{weight.format}-{wanted.activation.name}"
+        if wanted.activation.dynamic:
+            return replace(weight, format=format)
+        if self.activation_scale is None:
+            raise CheckpointError(
+                f"{self.name} must be stored with a scale of x for format='{format}', but is not; "
+                f"name {wanted.activation.dtype.name} without its 't', which makes one a token"
+            )
+        scale = self.activation_scale.to(weight.codes.device, torch.float32).reshape(1)
+        return replace(weight, format=format, input_scale=scale)
 
     def rows(self, rank: int, size: int) -> CheckpointLayer:
         """The share of tensor-parallel rank `rank` of `size`, where output features are split."""

@@ -3,9 +3,10 @@ token and group. Weights are quantizers.py; kernels do the same in their own pro
 
 scale = absmax / largest and code = nearest(x / scale), ties to even, both in fp32 with true
 divisions; a scale is at least 2^-126, fp32's smallest normal number, and a row or group of zeros
-has scale 1. Scales that are powers of two are those of OCP MX v1.0. Of nvfp4 a token has a scale by
-which its largest number is at the largest of both levels, and a group's is rounded to fp8e4m3 under
-it. So a kernel that does the same gives the same codes.
+has scale 1. A static format has one scale, stored with the weight, for whatever comes: larger
+numbers are cut to the largest. Scales that are powers of two are those of OCP MX v1.0. Of nvfp4 a
+token has a scale by which its largest number is at the largest of both levels, and a group's is
+rounded to fp8e4m3 under it. So a kernel that does the same gives the same codes.
 """
 
 from __future__ import annotations
@@ -21,23 +22,27 @@ _LEAST = torch.finfo(torch.float32).tiny
 
 
 def quantize_activations(
-    x: torch.Tensor, activation: TensorFormat
+    x: torch.Tensor, activation: TensorFormat, scale: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Codes [m, k] and fp32 scales [m, groups] of `x[m, k]` (any float type).
 
-    Raises FormatError where the scale is not made in the call but stored with the weight.
+    Static activations have one `scale`, fp32 [1], that is stored with the weight. Raises
+    FormatError where there is none.
     """
-    if not activation.dynamic:
+    if scale is None and not activation.dynamic:
         raise FormatError(
-            f"activations must be quantized a token, or a token and group, but got "
-            f"'{activation.name}', whose scales are elsewhere; use {activation.dtype.name}"
+            f"activations of '{activation.name}' need the scale that is stored with the weight, "
+            f"but there is none; give the weight an input_scale, or use {activation.dtype.name}"
         )
     m, k = x.shape
     groups = activation.groups(k)
     size = activation.group_size or k
     padded = torch.nn.functional.pad(x.to(torch.float32), (0, groups * size - k))
     grouped = padded.view(m, groups, size)
-    scales = _scales(grouped.abs().amax(2, keepdim=True), activation)
+    if activation.dynamic or scale is None:
+        scales = _scales(grouped.abs().amax(2, keepdim=True), activation)
+    else:
+        scales = scale.to(x.device, torch.float32).expand(m, groups)[:, :, None]
     quotients = grouped / scales
     if activation.dtype.is_integer:
         quotients.clamp_min_(-activation.dtype.largest)
@@ -66,17 +71,21 @@ def _scales(absmax: torch.Tensor, activation: TensorFormat) -> torch.Tensor:
 
 
 def requantized(
-    x: torch.Tensor, activation: TensorFormat | None, permutation: torch.Tensor | None = None
+    x: torch.Tensor,
+    activation: TensorFormat | None,
+    permutation: torch.Tensor | None = None,
+    scale: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """float64 [m, k]: the activations that a product with `activation` multiplies; `x` itself where
-    that is None. Groups are of columns as a weight with this `permutation` stores them."""
+    that is None. Groups are of columns as a weight with this `permutation` stores them; static ones
+    have the weight's `scale`."""
     if activation is None:
         return x.to(torch.float64)
     if permutation is not None and activation.group_size is not None:
         order = permutation.to(torch.int64)
         gathered = requantized(x.index_select(1, order), activation)
         return torch.empty_like(gathered).index_copy_(1, order, gathered)
-    codes, scales = quantize_activations(x, activation)
+    codes, scales = quantize_activations(x, activation, scale)
     size = activation.group_size or x.shape[1]
     wide = scales.to(torch.float64).repeat_interleave(size, dim=1)[:, : x.shape[1]]
     return decode(codes, activation.dtype, torch.float64) * wide

@@ -49,7 +49,10 @@ def drawn(
     order = None
     if act_order:
         order = torch.randperm(k, generator=generator, device=device).to(torch.int32)
-    return QuantizedTensor(format, codes, size.to(blank.scales.dtype), zeros, shared, order)
+    activation, fixed = QuantFormat.parse(format).activation, None
+    if activation is not None and not activation.dynamic:
+        fixed = torch.full((1,), 4 / activation.dtype.largest, device=device)
+    return QuantizedTensor(format, codes, size.to(blank.scales.dtype), zeros, shared, order, fixed)
 
 
 def _signed(codes: torch.Tensor, bits: int) -> torch.Tensor:

@@ -56,6 +56,7 @@ class PackedWeight:
     row_scales   None, or fp32 [16 * ceil(n / 16)]: times the sum over k of a row, once. The scales
                  of a channel or a tensor, or the second level over groups
     permutation  None, or int32 [k]: x is gathered by it
+    input_scale  None, or fp32 [1]: by which a static format quantizes x
     """
 
     format: str
@@ -68,11 +69,12 @@ class PackedWeight:
     zero_points: torch.Tensor | None = None
     row_scales: torch.Tensor | None = None
     permutation: torch.Tensor | None = None
+    input_scale: torch.Tensor | None = None
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
         """The tensors that exist, by field."""
-        found = {name: getattr(self, name) for name in TENSORS}
+        found = {name: getattr(self, name) for name in LAYER_TENSORS}
         return {name: tensor for name, tensor in found.items() if tensor is not None}
 
     @property
@@ -93,7 +95,10 @@ class PackedWeight:
 
 
 TENSORS = ("codes", "scales", "zero_points", "row_scales", "permutation")
-"""The tensors of a PackedWeight, by field."""
+"""The tensors of packed weights, of experts too, by field."""
+
+LAYER_TENSORS = (*TENSORS, "input_scale")
+"""Those of a PackedWeight."""
 
 
 def pack(
@@ -108,6 +113,7 @@ def pack(
     """
     n, k = q.shape
     weight = q.weight_format
+    _check_input_scale(q)
     dtype = _packed_dtype(q, layout, activation)
     with torch.no_grad():
         scales, zeros = q.row_scales_and_zeros(0, n)
@@ -128,6 +134,7 @@ def pack(
             None if zeros is None else _pack_groups(zeros, layout, weight, k, dtype),
             None if rows is None else torch.nn.functional.pad(rows, (0, -n % ROW_MULTIPLE)),
             q.permutation,
+            q.input_scale,
         )
     settle(packed.codes)
     return packed
@@ -157,7 +164,7 @@ def unpack(p: PackedWeight) -> QuantizedTensor:
     if p.zero_points is not None:
         zeros = _unpack_groups(p.zero_points, p, weight)
         zeros = zeros.to(torch.uint8 if weight.zero_point == "int" else p.scale_dtype)
-    return QuantizedTensor(p.format, codes, scales, zeros, shared, p.permutation)
+    return QuantizedTensor(p.format, codes, scales, zeros, shared, p.permutation, p.input_scale)
 
 
 @lru_cache(maxsize=4096)
@@ -171,7 +178,17 @@ def packed_shapes(layout: str, format: str, n: int, k: int) -> dict[str, tuple[i
         "zero_points": scales,
         "row_scales": (-(-n // ROW_MULTIPLE) * ROW_MULTIPLE,),
         "permutation": (k,),
+        "input_scale": (1,),
     }
+
+
+def _check_input_scale(q: QuantizedTensor) -> None:
+    activation = QuantFormat.parse(q.format).activation
+    if activation is not None and not activation.dynamic and q.input_scale is None:
+        raise LayoutError(
+            f"x of format '{q.format}' is quantized by a scale of the layer's, but there is none; "
+            "give the weight an input_scale, fp32 [1], or name a dynamic format"
+        )
 
 
 def _pack_groups(

@@ -121,7 +121,14 @@ def concat_rows(parts: Sequence[QuantizedTensor]) -> QuantizedTensor:
         scales=joined.scales if shared_by_all else _joined([part.scales for part in parts]),
         zero_points=_joined_zeros(parts),
         global_scales=_joined_global(parts),
+        input_scale=_largest_input_scale(parts),
     )
+
+
+def _largest_input_scale(parts: Sequence[QuantizedTensor]) -> torch.Tensor | None:
+    """The one by which no part's x is cut more than by its own."""
+    scales = [part.input_scale for part in parts if part.input_scale is not None]
+    return torch.stack(scales).amax(dim=0) if scales else None
 
 
 def _check_range(start: int, end: int, size: int, name: str) -> None:

@@ -23,6 +23,8 @@ SCALE_DTYPES = {
     torch.float8_e8m0fnu: "e8m0",
 }
 """Types that scales may have, and their names."""
+FIELDS = ("codes", "scales", "zero_points", "global_scales", "permutation", "input_scale")
+"""The tensors of a QuantizedTensor."""
 _ROWS_AT_ONCE_ELEMENTS = 1 << 20
 
 
@@ -37,6 +39,7 @@ class QuantizedTensor:
     zero_points    None, or integer (z) or float (zf), of the scales' shape, in the codes' units
     global_scales  None, or fp32 [1] or [n]: a second level over all scales, or over a row's
     permutation    None, or int32 [k]: stored column j is input feature permutation[j]
+    input_scale    None, or fp32 [1]: by which a static format, "...-fp8e4m3t", quantizes x
 
     `w[r, permutation[j]] = (value(codes[r, j]) - zero_points[r, g]) * scales[r, g] *
     global_scales[r]` with `g = j // G`. Raises LayoutError where a shape or dtype does not fit the
@@ -49,6 +52,7 @@ class QuantizedTensor:
     zero_points: torch.Tensor | None = None
     global_scales: torch.Tensor | None = None
     permutation: torch.Tensor | None = None
+    input_scale: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         weight = self.weight_format
@@ -77,6 +81,7 @@ class QuantizedTensor:
                 f"permutation must be int32 [{k}], the input feature of each stored column, but "
                 f"got {describe(self.permutation)}; give one a column"
             )
+        _check_input_scale(self)
 
     @property
     def weight_format(self) -> TensorFormat:
@@ -97,8 +102,7 @@ class QuantizedTensor:
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
         """The tensors that exist, by field."""
-        fields = ("codes", "scales", "zero_points", "global_scales", "permutation")
-        found = {name: getattr(self, name) for name in fields}
+        found = {name: getattr(self, name) for name in FIELDS}
         return {name: tensor for name, tensor in found.items() if tensor is not None}
 
     def dequantize(self, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -202,6 +206,21 @@ def scale_shape(weight: TensorFormat, n: int, k: int) -> tuple[int, int]:
 def describe(tensor: torch.Tensor) -> str:
     """Type and shape, for messages."""
     return f"{_name(tensor.dtype)} {list(tensor.shape)}"
+
+
+def _check_input_scale(q: QuantizedTensor) -> None:
+    activation, scale = QuantFormat.parse(q.format).activation, q.input_scale
+    if scale is None:
+        return
+    if activation is None or activation.dynamic:
+        raise LayoutError(
+            f"input_scale must be left out where x is not quantized by one scale, but got one for "
+            f"'{q.format}'; name a static format such as 'fp8e4m3-fp8e4m3t'"
+        )
+    if tuple(scale.shape) != (1,) or scale.dtype != torch.float32:
+        raise LayoutError(
+            f"input_scale must be fp32 [1], but got {describe(scale)}; give the one scale of x"
+        )
 
 
 def _check_scales(q: QuantizedTensor, weight: TensorFormat, shape: tuple[int, int]) -> None:

@@ -49,6 +49,7 @@ class LayerSpec:
         zero_points: torch.Tensor | None = None,
         row_scales: torch.Tensor | None = None,
         permutation: torch.Tensor | None = None,
+        input_scale: torch.Tensor | None = None,
     ) -> PackedWeight:
         """The packed weight of this layer with its tensors."""
         return PackedWeight(
@@ -62,6 +63,7 @@ class LayerSpec:
             zero_points,
             row_scales,
             permutation,
+            input_scale,
         )
 
     @staticmethod

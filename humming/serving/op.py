@@ -28,6 +28,7 @@ def through_op(
         weight.zero_points,
         weight.row_scales,
         weight.permutation,
+        weight.input_scale,
         bias,
         layer,
     )
@@ -41,11 +42,12 @@ def _linear(
     zero_points: torch.Tensor | None,
     row_scales: torch.Tensor | None,
     permutation: torch.Tensor | None,
+    input_scale: torch.Tensor | None,
     bias: torch.Tensor | None,
     layer: str,
 ) -> torch.Tensor:
     spec = parse_layer(layer)
-    weight = spec.weight(codes, scales, zero_points, row_scales, permutation)
+    weight = spec.weight(codes, scales, zero_points, row_scales, permutation, input_scale)
     check_call(x, spec, bias)
     check_tensors(x, weight, bias)
     if (permutation is not None) != spec.act_order:
@@ -65,6 +67,7 @@ def _linear_fake(
     _zero_points: torch.Tensor | None,
     _row_scales: torch.Tensor | None,
     _permutation: torch.Tensor | None,
+    _input_scale: torch.Tensor | None,
     bias: torch.Tensor | None,
     layer: str,
 ) -> torch.Tensor:
@@ -80,7 +83,7 @@ def _no_backward(_ctx: object, _gradient: torch.Tensor) -> None:
 _LIBRARY = torch.library.Library("humming", "DEF")  # type: ignore[no-untyped-call]
 _LIBRARY.define(  # type: ignore[no-untyped-call]
     "linear(Tensor x, Tensor codes, Tensor scales, Tensor? zero_points, Tensor? row_scales, "
-    "Tensor? permutation, Tensor? bias, str layer) -> Tensor"
+    "Tensor? permutation, Tensor? input_scale, Tensor? bias, str layer) -> Tensor"
 )
 _LIBRARY.impl("linear", _linear, "CPU")  # type: ignore[no-untyped-call]
 _LIBRARY.impl("linear", _linear, "CUDA")  # type: ignore[no-untyped-call]

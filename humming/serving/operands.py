@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from humming.errors import LayoutError
-from humming.quantize.layout import TENSORS, PackedWeight, packed_shapes
+from humming.quantize.layout import LAYER_TENSORS, PackedWeight, packed_shapes
 from humming.serving.layer_spec import SCALE_DTYPE_OF, LayerSpec, x_dtype_of
 from humming.spec.formats import QuantFormat
 from humming.spec.layouts import LAYOUTS, has_row_scales
@@ -69,15 +69,18 @@ def check_tensors(x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | No
 
 def _check_packed(weight: PackedWeight, kind: str) -> None:
     """Raises LayoutError where a tensor is missing, or not as the layout says."""
-    form = QuantFormat.parse(weight.format).weight
+    quant = QuantFormat.parse(weight.format)
+    form = quant.weight
     needed = {"codes": True, "scales": True, "zero_points": form.zero_point is not None}
     needed["row_scales"] = has_row_scales(weight.layout, form)
+    needed["input_scale"] = quant.activation is not None and not quant.activation.dynamic
     shapes = packed_shapes(weight.layout, weight.format, weight.n, weight.k)
     float_dtype = torch.float32 if kind == "cpu" else weight.scales.dtype
-    held = {"codes": torch.int32, "row_scales": torch.float32, "permutation": torch.int32}
+    held = {"codes": torch.int32, "permutation": torch.int32}
+    held |= {"row_scales": torch.float32, "input_scale": torch.float32}
     if kind == "cuda" and x_dtype_of(weight) and weight.scale_dtype in ACTIVATIONS:
         float_dtype = weight.scale_dtype
-    for name in TENSORS:
+    for name in LAYER_TENSORS:
         tensor = getattr(weight, name)
         if tensor is None:
             if needed.get(name):

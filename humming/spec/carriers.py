@@ -62,7 +62,7 @@ def carrier_of(activation: TensorFormat) -> str | None:
 
 def _activation_fits(activation: TensorFormat) -> bool:
     whole = activation.group_size is None or activation.group_size % STEP_K == 0
-    return activation.dynamic and whole and not activation.second_scale
+    return whole and not activation.second_scale
 
 
 def _weight_fits(weight: TensorFormat, name: str) -> bool:

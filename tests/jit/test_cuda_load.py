@@ -9,12 +9,15 @@ import torch
 
 from humming.errors import LaunchError, LayoutError
 from humming.jit.cache import CompiledKernel, compiled
+from humming.jit.cuda import load as loading
+from humming.jit.cuda.kernel import CudaKernel
 from humming.jit.cuda.load import DequantizeKernel, SkinnyKernel
+from humming.jit.source import render
 from humming.quantize import QuantizedTensor, pack, quantize
 from humming.reference import matmul_float64
-from humming.spec.config import DequantizeConfig, KernelConfig, SkinnyConfig
+from humming.spec.config import DequantizeConfig, KernelConfig, MmaConfig, SkinnyConfig
 from humming.spec.device import Device
-from humming.spec.layouts import CUDA_LAYOUT
+from humming.spec.layouts import CUDA_A8_LAYOUT, CUDA_LAYOUT
 from humming.spec.problem import Problem
 
 GPU = Device("cuda", "a GPU", "sm90", 50 << 20, compute_capability=(9, 0))
@@ -145,3 +148,18 @@ def test_operands_are_checked_before_a_gpu_is_asked():
     small = torch.zeros(8, dtype=torch.uint8)
     with pytest.raises(LaunchError, match="workspace must have"):
         enqueue(DequantizeKernel(kernel_of(DequantizeConfig(2, 1, 0))), x, None, small)
+
+
+def test_formats_that_share_a_cubin_quantize_x_each_in_its_own_way(monkeypatch, tmp_path):
+    monkeypatch.setattr(loading, "device_index", lambda _: 0)
+    monkeypatch.setattr(CudaKernel, "function", lambda _self, _index: None)
+    config = MmaConfig(32, 64, 128, 1, 4, 1, 2, 1, 0, 0, 8, 1, 0)
+    sources = [
+        render(config, Problem(format, 64, 128, 1, layout=CUDA_A8_LAYOUT))
+        for format in ("int4-int8", "int4-int4")
+    ]
+    assert sources[0].text == sources[1].text
+    kernels = [
+        loading.load_cuda(CompiledKernel("key", tmp_path, source, 0.0), GPU) for source in sources
+    ]
+    assert [kernel.input.recipe.activation for kernel in kernels] == ["int8", "int4"]

@@ -55,9 +55,11 @@ def random_weight(
         zeros = zeros.to(torch.uint8 if weight.zero_point == "int" else TORCH_DTYPES[dtype])
     order = torch.randperm(k, generator=generator, device=device) if act_order else None
     codes = _random_codes(weight, n, k, generator)
-    return QuantizedTensor(
-        format, codes, scales, zeros, shared, None if order is None else order.to(torch.int32)
-    )
+    activation, fixed = QuantFormat.parse(format).activation, None
+    if activation is not None and not activation.dynamic:
+        fixed = torch.full((1,), 6 / activation.dtype.largest, device=device)
+    order = None if order is None else order.to(torch.int32)
+    return QuantizedTensor(format, codes, scales, zeros, shared, order, fixed)
 
 
 def _random_codes(weight: TensorFormat, n: int, k: int, generator: torch.Generator) -> torch.Tensor:

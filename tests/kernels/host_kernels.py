@@ -23,10 +23,10 @@ SHIM = Path(__file__).with_name("host_block")
 _QUANTIZE = """
 extern "C" void run(const void* x, const int* permutation, void* codes, float* scales,
                     long long x_row, long long codes_row, long long scales_pitch, int k,
-                    int aligned, int m) {
+                    int aligned, const float* fixed, int m) {
   host::run({static_cast<unsigned>(m)}, humming::Config::threads, 64, [&] {
     humming_quantize_input(x, permutation, codes, scales, x_row, codes_row, scales_pitch, k,
-                           aligned);
+                           aligned, fixed);
   });
 }
 """
@@ -66,9 +66,13 @@ def address(tensor: torch.Tensor | None) -> ctypes.c_void_p:
 
 
 def quantized_on_host(
-    recipe: InputRecipe, x: torch.Tensor, arch: int, folder: Path
+    recipe: InputRecipe,
+    x: torch.Tensor,
+    arch: int,
+    folder: Path,
+    fixed: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Codes [m, pitch] and scales [rows, m rounded up to 4] of x."""
+    """Codes [m, pitch] and scales [rows, m rounded up to 4] of x; `fixed` is a static format's."""
     form, nibbles = recipe.format, recipe.output == "nibbles"
     m, k = x.shape
     pitch = -(-k // 128) * 128 // (2 if nibbles else 1)
@@ -80,7 +84,7 @@ def quantized_on_host(
     run(
         *map(address, (x, None, codes, scales)),
         *(wide(v) for v in (x.stride(0), pitch, scales.shape[1])),
-        *(k, 0, m),
+        *(k, 0, address(fixed), m),
     )
     return codes, scales
 
@@ -100,7 +104,7 @@ def multiplied_on_host(
     assert activation is not None
     recipe = InputRecipe(activation.name, dtype, "nibbles" if config.narrow else "bytes")
     (folder / "x").mkdir()
-    codes, scales = quantized_on_host(recipe, x, arch, folder / "x")
+    codes, scales = quantized_on_host(recipe, x, arch, folder / "x", q.input_scale)
     text = render(config, bytes_problem(q.format, dtype, n, k, m)).text
     text = text.replace('#include "humming/entry/mma_bytes.cuh"', _MULTIPLY)
     packed = pack(q, CUDA_A8_LAYOUT, x.dtype)

@@ -65,6 +65,8 @@ FORMATS = (
     "fp7e3m3-fp8e4m3",
     "fp8e5m2-fp8e5m2",
     "fp4e2m1-fp8e5m2g256",
+    "fp8e4m3-fp8e4m3t",
+    "int4g128-fp8e4m3t",
 )
 """Each way of codes, of scales of w and of x."""
 

@@ -50,7 +50,8 @@ def drawn(m: int, k: int, of: torch.dtype, seed: int) -> torch.Tensor:
 
 def of_torch(x, q, bias):
     """Torch's product of the same quantized x and the dequantized weight, each rounded once."""
-    rounded = requantized(x, QuantFormat.parse(q.format).activation, q.permutation).to(x.dtype)
+    activation = QuantFormat.parse(q.format).activation
+    rounded = requantized(x, activation, q.permutation, q.input_scale).to(x.dtype)
     return torch.nn.functional.linear(
         rounded, q.dequantize(x.dtype), None if bias is None else bias.to(x.dtype)
     )

@@ -178,6 +178,7 @@ def test_a_model_compiles_without_a_graph_break(bias):
         None,
         None,
         None,
+        None,
         LayerSpec.of(weight).text,
     )
     torch.library.opcheck(torch.ops.humming.linear.default, call)

@@ -123,7 +123,7 @@ def test_a_named_table_serves_and_a_missing_one_is_refused(make_table, tmp_path)
 def test_the_op_is_what_torch_expects_of_one(m, bias):
     packed = pack(made(40, 64))
     text = LayerSpec.of(packed).text
-    further = (packed.zero_points, packed.row_scales, packed.permutation)
+    further = (packed.zero_points, packed.row_scales, packed.permutation, packed.input_scale)
     arguments = (torch.randn(m, 64), packed.codes, packed.scales, *further, bias, text)
     torch.library.opcheck(torch.ops.humming.linear.default, arguments)
 

@@ -136,7 +136,7 @@ def test_a_tensor_changed_behind_its_back_is_seen(format, buffer):
 @pytest.mark.parametrize("format", ["uint4g32z", "nvfp4"])
 def test_the_op_is_what_torch_expects_of_one(format):
     packed = pack(weight(format, act_order=True))
-    further = (packed.zero_points, packed.row_scales, packed.permutation)
+    further = (packed.zero_points, packed.row_scales, packed.permutation, packed.input_scale)
     text = LayerSpec.of(packed).text
     arguments = (torch.randn(3, K), packed.codes, packed.scales, *further, None, text)
     torch.library.opcheck(torch.ops.humming.linear.default, arguments)

@@ -20,7 +20,7 @@ __all__ = ["InputQuantizer", "InputRecipe", "QuantizedInput", "input_quantizer"]
 _TORCH_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _UNIT_K, _ALIGNMENT, _SCALES_UNIT = 128, 256, 4
 _NAME = "humming_quantize_input"
-_TYPES = (*(POINTER,) * 4, *(LONG,) * 3, *(INT,) * 2)
+_TYPES = (*(POINTER,) * 4, *(LONG,) * 3, *(INT,) * 2, POINTER)
 _LOCK = threading.Lock()
 
 
@@ -58,19 +58,29 @@ class InputQuantizer:
         return self.code_bytes(m, k) + _whole(scales, _ALIGNMENT)
 
     def enqueue(
-        self, x: torch.Tensor, room: torch.Tensor, permutation: torch.Tensor | None = None
+        self,
+        x: torch.Tensor,
+        room: torch.Tensor,
+        permutation: torch.Tensor | None = None,
+        scale: torch.Tensor | None = None,
     ) -> QuantizedInput:
         """Enqueues the quantizing of x [m, k] ([m, 2k] with silu_and_mul), rows strided at will, on
         torch's current stream into `room`, uint8 of `nbytes` from a multiple of 16 on. Columns are
-        gathered by `permutation` int32 [k] first."""
+        gathered by `permutation` int32 [k] first; a static format takes its `scale`, fp32 [1]."""
         m, k = x.shape[0], x.shape[1] // (2 if self.recipe.silu_and_mul else 1)
         if self.recipe.hadamard and k % self.recipe.hadamard:
             raise LayoutError(
                 f"`k % hadamard == 0` must hold, but got k={k}, hadamard={self.recipe.hadamard}"
             )
+        if scale is None and not self._format.dynamic:
+            raise LayoutError(
+                f"x of '{self._format.name}' is quantized by a scale of the layer's, but there is "
+                "none; give the weight an input_scale"
+            )
         pitch, of_codes = self._pitch(k), self.code_bytes(m, k)
         scales_pitch = _whole(m, _SCALES_UNIT)
-        self._launch(x, room.data_ptr(), of_codes, permutation, pitch, scales_pitch, k)
+        fixed = 0 if scale is None or self._format.dynamic else scale.data_ptr()
+        self._launch(x, room.data_ptr(), of_codes, permutation, pitch, scales_pitch, k, fixed)
         codes = room[: m * pitch].view(m, pitch)
         if self.recipe.output == "numbers":
             return QuantizedInput(codes.view(self._dtype)[:, :k], None)
@@ -121,6 +131,7 @@ class InputQuantizer:
         pitch: int,
         scales_pitch: int,
         k: int,
+        fixed: int,
     ) -> None:
         index, row = x.device.index, x.stride(0) if x.shape[0] > 1 else x.shape[1]
         halves_aligned = not self.recipe.silu_and_mul or k % 8 == 0
@@ -135,6 +146,7 @@ class InputQuantizer:
             scales_pitch,
             k,
             int(aligned),
+            fixed,
         )
         function = self.function(index)
         function.launch(

@@ -37,14 +37,9 @@ class InputRecipe:
 
     @property
     def format(self) -> TensorFormat:
-        """The parsed format of x. Raises FormatError where its scales are not made of x."""
+        """The parsed format of x."""
         found = QuantFormat.parse(f"int8-{self.activation}").activation
         assert found is not None
-        if not found.dynamic:
-            raise FormatError(
-                f"activations must be quantized a token, or a token and group, but got "
-                f"'{found.name}', whose scales are elsewhere; use {found.dtype.name}"
-            )
         return found
 
 
@@ -60,7 +55,7 @@ def input_source(recipe: InputRecipe) -> KernelSource:
         "input": _CXX_TYPES[recipe.dtype],
         "codes": _codes(recipe),
         "carrier": _carrier(recipe),
-        "scale_kind": {None: "plain", "e8m0": "power_of_two"}.get(form.scale_dtype, "under_row"),
+        "scale_kind": _scale_kind(form),
         "output": recipe.output,
         "largest": f"{form.dtype.largest}f",
         "last_exponent": int(form.dtype.largest).bit_length(),
@@ -74,6 +69,13 @@ def input_source(recipe: InputRecipe) -> KernelSource:
     text = environment().get_template("quantize_input.cu.j2").render(**static)
     headers = headers_of(text, INCLUDE_DIR)
     return KernelSource("quantize_input", text, "cuda", headers=headers, static=static)
+
+
+def _scale_kind(form: TensorFormat) -> str:
+    """The name of dequant/input_codes.cuh for how scales are made."""
+    if not form.dynamic:
+        return "fixed"
+    return {None: "plain", "e8m0": "power_of_two"}.get(form.scale_dtype, "under_row")
 
 
 def _codes(recipe: InputRecipe) -> str:

@@ -97,7 +97,7 @@ class CudaKernel(ABC):
             return
         room = self._room(x, workspace, self.workspace_bytes(x.shape[0], packed.n, packed.k))
         room = room.view(-1).view(torch.uint8)
-        made = self.input.enqueue(x, room, packed.permutation)
+        made = self.input.enqueue(x, room, packed.permutation, _input_scale(packed))
         rest = room[self.input.nbytes(*x.shape) :]
         packed = _in_order(packed)
         if made.scales is None:
@@ -141,7 +141,8 @@ class CudaKernel(ABC):
             return None
         spans = [(t.data_ptr(), t.nbytes) for t in (x, out, workspace)]
         parts = (packed.codes, packed.scales, packed.zero_points, packed.row_scales)
-        kept = [t for t in (*parts, packed.permutation, bias) if t is not None]
+        further = (packed.permutation, _input_scale(packed), bias)
+        kept = [t for t in (*parts, *further) if t is not None]
         found = recorded(lambda: self.launch(x, packed, bias, out, workspace), spans, kept)
         return None if found is None else PreparedCall(*found)
 
@@ -267,6 +268,12 @@ class _InOrder(NamedTuple):
     zero_points: torch.Tensor | None
     row_scales: torch.Tensor | None
     permutation: torch.Tensor | None = None
+
+
+def _input_scale(packed: PackedOperand) -> torch.Tensor | None:
+    """The scale of a static format; experts have none."""
+    found: torch.Tensor | None = getattr(packed, "input_scale", None)
+    return found
 
 
 def _in_order(packed: PackedOperand) -> PackedOperand:

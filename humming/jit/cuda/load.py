@@ -35,7 +35,9 @@ TILE_N = 16
 
 _GRID_Y_MOST = 65535
 _LOCK = threading.Lock()
-_LOADED: dict[str, CudaKernel] = {}
+_LOADED: dict[tuple[str, str], CudaKernel] = {}
+"""By the cubin's key and what else is known of it: formats that quantize x in different ways may be
+multiplied by one cubin."""
 
 
 class SkinnyKernel(CudaKernel):
@@ -240,9 +242,10 @@ def load_cuda(compiled: CompiledKernel, device: Device) -> CudaKernel:
     if device.kind != "cuda":
         raise KernelLoadError(f"a CUDA kernel cannot be loaded for {device.kind}")
     index = device_index(device)
+    key = compiled.key, repr(sorted(compiled.source.static.items()))
     with _LOCK:
-        if compiled.key not in _LOADED:
-            _LOADED[compiled.key] = _class_of(compiled)(compiled)
-        kernel = _LOADED[compiled.key]
+        if key not in _LOADED:
+            _LOADED[key] = _class_of(compiled)(compiled)
+        kernel = _LOADED[key]
     kernel.function(index)
     return kernel

@@ -133,10 +133,10 @@ _WIDE: tuple[tuple[str, _Holds, _Says, bool], ...] = (
     ),
     (
         "input",
-        lambda p, d: p.quant.activation is None or p.quant.activation.dynamic,
+        lambda p, d: p.op != "moe" or p.quant.activation is None or p.quant.activation.dynamic,
         lambda f, p, d: (
-            f"family '{f}' quantizes activations as they come, but got format '{p.format}'; "
-            "name the weight's part of it, without the activation's"
+            f"family '{f}' quantizes activations of experts as they come, but got format "
+            f"'{p.format}'; name the weight's part of it, without the activation's"
         ),
         False,
     ),

@@ -8,8 +8,8 @@
 
 namespace humming {
 
-// How a scale is made of the largest magnitude that it is for.
-enum class ScaleKind { plain, power_of_two, under_row };
+// How a scale is made of the largest magnitude that it is for; `fixed`: it is not, one is given.
+enum class ScaleKind { plain, power_of_two, under_row, fixed };
 
 // The bits of a magnitude order as it does, and those of no number are the largest.
 __device__ __forceinline__ u32 magnitude_bits(float v) { return __float_as_uint(v) & 0x7FFFFFFFu; }

@@ -17,7 +17,9 @@ struct InputBlock {
   static constexpr int lanes = size / 8;  // of a warp that share a group
   static constexpr bool by_lanes =
       size > 0 && size % 8 == 0 && (lanes & (lanes - 1)) == 0 && lanes <= 32;
-  static constexpr bool row_first = size == 0 || Config::kind == ScaleKind::under_row;
+  static constexpr bool is_fixed = Config::kind == ScaleKind::fixed;
+  static constexpr bool row_first =
+      !is_fixed && (size == 0 || Config::kind == ScaleKind::under_row);
   // Whether scales of groups and of rows are kept apart, as tensor cores take the former along.
   static constexpr bool apart =
       Config::kind == ScaleKind::under_row && Config::output == InputOutput::nibbles;
@@ -81,12 +83,14 @@ struct InputBlock {
 
   const InputRow<Config> row;
   const InputOutputRow<Config> out;
+  const float* const fixed;
   const int k, groups, chunks, rounds;  // groups; eights of the stored row, and of a thread
   float kept[held][8];
 
   __device__ __forceinline__ InputBlock(const InputCall& call, i64 number)
       : row(call, number),
         out(call, number),
+        fixed(call.fixed),
         k(call.k),
         groups((call.k + size - 1) / (size ? size : 1)),
         chunks(static_cast<int>(Config::output == InputOutput::numbers ? (call.k + 7) / 8
@@ -106,6 +110,10 @@ struct InputBlock {
 #pragma unroll
     for (int i = 0; i < held; ++i)
       if (i < rounds) read(kept[i], i);
+    if constexpr (is_fixed) {
+      of_row = *fixed;
+      if (threadIdx.x == 0) out.scale(0, of_row);
+    }
     if constexpr (row_first) {
       u32 bits = 0;
 #pragma unroll

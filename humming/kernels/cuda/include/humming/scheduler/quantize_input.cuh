@@ -18,7 +18,8 @@ struct InputCall {
   i64 codes_row_bytes;
   i64 scales_pitch;
   int k;
-  int aligned;  // 1: rows, and their halves, begin at 16 whole bytes
+  int aligned;         // 1: rows, and their halves, begin at 16 whole bytes
+  const float* fixed;  // the scale of all rows, where it is given
 };
 
 __device__ __forceinline__ i64 input_row() { return blockIdx.x; }
