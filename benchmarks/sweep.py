@@ -1,5 +1,5 @@
-"""Records a full sweep: every legal config of one layer, checked, then timed at many m. What is
-made of it without the device is replay.py.
+"""Records a sweep: every legal config of one layer, or a sample that is the same for all layers,
+checked, then timed at many m. What is made of it without the device is replay.py and transfer.py.
 
 python -m benchmarks.sweep --n 1024 --k 1024 --m 1,2,4 --device cpu --threads 1 --out FILE
 """
@@ -44,7 +44,7 @@ def main() -> None:
     layer = Problem(asked.format, asked.n, asked.k, 1, layout=layout_for(device, asked.format))
     m_values = parse_m(asked.m)
     start = time.monotonic()
-    offered = {m: _offered(layer.at(m), device) for m in m_values}
+    offered = {m: _offered(layer.at(m), device, asked.sample) for m in m_values}
     configs = {key: config for of_m in offered.values() for key, config in of_m.items()}
     kernels = _compiled(configs, layer, device)
     print(
@@ -70,14 +70,19 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--format", default="int4g128")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--sample", type=int, help="so many configs, the same for all layers")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--check", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--out", type=Path, required=True)
     return parser.parse_args()
 
 
-def _offered(problem: Problem, device: Device) -> dict[str, KernelConfig]:
-    return legal_candidates(problem, device, load_spaces()).configs
+def _offered(problem: Problem, device: Device, sample: int | None) -> dict[str, KernelConfig]:
+    """All, or the `sample` of the least ids, which are hashes, and the heuristic's."""
+    found = legal_candidates(problem, device, load_spaces()).configs
+    default = heuristic(problem, device)
+    kept = sorted(found)[:sample]
+    return {**{key: found[key] for key in kept}, config_id(default): default}
 
 
 def _compiled(

@@ -62,6 +62,7 @@ for command in (
     models.advise,
     models.warm,
     models.explain,
+    models.best,
     records.verify,
     records.repro,
     records.diff,

@@ -1,4 +1,4 @@
-"""Commands about one model: plan, advise, warm, explain."""
+"""Commands about one model, or one shape: plan, advise, warm, explain, best."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Annotated
 import typer
 
 from humming.errors import UsageError
+from humming.spec.layouts import layout_for
+from humming.spec.problem import Problem
 from tuner import advice, warming
 from tuner.commands.options import AsJson, Database, DeviceName, Format, Model, Tokens, Tp
 from tuner.commands.output import console, named_device, print_json
+from tuner.evidence import best as serving
 from tuner.evidence import explaining
 from tuner.planning.predicting import plan_json, print_plan
 from tuner.planning.tasks import parse_m
@@ -114,3 +117,29 @@ def explain(
         print_json(explaining.to_json(found))
     else:
         explaining.print_explanation(found, console())
+
+
+def best(
+    format: Annotated[str | None, typer.Option("--format", help="Such as int4g128.")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="Out features of the layer.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="In features of the layer.")] = None,
+    m: Tokens = "1,16,256",
+    dtype: Annotated[str, typer.Option("--dtype", help="Of x and out: bf16, fp16, fp32.")] = "bf16",
+    device: DeviceName = "auto",
+    db: Database = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what serves one shape here, tuned or taken from a neighbour, and how fast it is."""
+    if format is None or n is None or k is None:
+        raise UsageError(
+            "best takes a shape; write such as humming-tune best --format int4g128 --n 4096 --k "
+            "14336"
+        )
+    found = named_device(device)
+    layout = layout_for(found, format)
+    problem = Problem(format, n, k, 0, dtype, dtype, layout)
+    rows = serving.best(problem, parse_m(m), found, db)
+    if as_json:
+        print_json(serving.to_json(rows, found))
+    else:
+        serving.print_best(rows, console())
