@@ -21,6 +21,7 @@ from humming.spec.config import config_to_dict
 from humming.spec.device import Device
 from humming.spec.identity import RULES, TIERS, Identity, Tier, differences, tier
 from humming.spec.problem import Problem
+from tuner.evidence.best import transfer_json
 from tuner.warming import problem_of
 from tuner.workload import LayerGroup, read_workload
 
@@ -150,6 +151,7 @@ def _row(row: Explained, ours: Identity) -> dict[str, Any]:
         "verify_first": dispatch is not None and dispatch.tier == "stale",
         "config": None if dispatch is None else config_to_dict(dispatch.config),
         "serves": None if dispatch is None else [dispatch.m_low, dispatch.m_high],
+        "transfer": None if dispatch is None else transfer_json(dispatch.transfer),
         "record": None if row.record is None else _known(row.record, ours),
         "others": [_known(one, ours) for one in row.others],
         "refused": row.refused or None,
@@ -198,7 +200,7 @@ def _why(row: Explained) -> str:
     if fit is None:
         return "heuristic: no record serves it here"
     first = ", first in line for humming-tune verify" if fit == "stale" else ""
-    return f"{source}, {fit}{first}"
+    return f"{row.dispatch.transfer or source}, {fit}{first}"
 
 
 def _print_known(word: str, one: Known, ours: Identity, console: Console) -> None:
