@@ -12,6 +12,7 @@ from humming.errors import UntunedWarning
 from humming.settings import logs
 from humming.spec.device import Device
 from humming.spec.problem import Problem
+from humming.spec.routing import UNIFORM
 
 TOPIC = "dispatch"
 """What HUMMING_LOG says to see lines."""
@@ -47,9 +48,10 @@ def _warn(problem: Problem, device: Device, place: str, whose: str) -> None:
 def command_for(problem: Problem, place: str) -> str:
     """The command line that tunes `problem`, given its model's config."""
     invariant = " --batch-invariant" if problem.batch_invariant else ""
+    uneven = problem.routing not in (None, UNIFORM)
     return (
         f"humming-tune --model <its config.json> --format {problem.format} --m {max(problem.m, 1)} "
-        f"--device {place}{invariant}"
+        f"--device {place}{f' --routing {problem.routing}' if uneven else ''}{invariant}"
     )
 
 
@@ -57,6 +59,7 @@ def _named(problem: Problem) -> str:
     text = f"{problem.format} n={problem.n} k={problem.k} m={problem.m} {problem.activation_dtype}"
     if problem.op != "dense":
         text = f"{problem.op} {text} experts={problem.experts} top_k={problem.top_k}"
+        text += f" routing={problem.routing}"
     return text + (" batch-invariant" if problem.batch_invariant else "")
 
 

@@ -11,6 +11,7 @@ from moe_cases import experts, ids_of
 import humming
 from humming.dispatch.dispatcher import lookup, resolve
 from humming.dispatch.intervals import Interval, TableEntry, TunedTable
+from humming.dispatch.notices import command_for
 from humming.errors import LegalityError
 from humming.jit.cache import compiled
 from humming.jit.detect import cpu_device
@@ -115,6 +116,11 @@ def test_the_nearest_routing_serves_and_says_so(tmp_path):
     assert served("zipf1.2") == (other, "tuned")
     assert served("zipf1") == (other, "nearest")
     assert served("zipf0.1") == (config, "nearest")
+
+
+def test_the_command_that_tunes_names_the_routing():
+    assert "--routing" not in command_for(problem(4), "cpu")
+    assert "--routing zipf1.2" in command_for(problem(4, "zipf1.2"), "cpu")
 
 
 @pytest.mark.slow
