@@ -40,7 +40,7 @@ RULES: dict[str, Tier] = {
 """Field -> the best tier that is left when this field differs."""
 
 
-POLICIES = {"cpu": "cpu-cold-median-2", "cuda": "cuda-cold-graph-median-2"}
+POLICIES = {"cpu": "cpu-cold-median-3", "cuda": "cuda-cold-graph-median-3"}
 """Device kind -> name of the timing policy that its measurements follow (tuner/measuring/policy.py
 says what it is); a change of a policy is a new name."""
 

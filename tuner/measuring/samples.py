@@ -24,6 +24,26 @@ Sample = Callable[[], float]
 """Takes one sample: microseconds per call."""
 
 
+class Dealt:
+    """Samples of which `same` in a row come from one deal, all where it is None. A deal makes what
+    is sampled anew, at other places in memory."""
+
+    def __init__(self, deal: Callable[[], Sample], same: int | None) -> None:
+        self._deal, self._same = deal, same
+        self._sample, self._left = deal(), same
+
+    def __call__(self) -> float:
+        if self._left == 0:
+            self._sample, self._left = self._deal(), self._same
+        if self._left is not None:
+            self._left -= 1
+        return self._sample()
+
+    def again(self) -> float:
+        """A sample of this deal that counts for nothing."""
+        return self._sample()
+
+
 @dataclass(frozen=True)
 class WarmUp:
     """How a device came to its working clock: samples thrown away, and whether the last ones

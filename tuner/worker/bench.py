@@ -17,7 +17,7 @@ from humming.spec.canonical import plain
 from humming.spec.device import Device
 from tuner.measuring.conditions import Conditions, clean_rounds, monitor_for
 from tuner.measuring.policy import policy_of
-from tuner.measuring.samples import Sample, paired_us, samples_us, warm_up
+from tuner.measuring.samples import Dealt, Sample, paired_us, samples_us, warm_up
 from tuner.measuring.samples_cpu import cpu_sample
 from tuner.measuring.samples_cuda import cuda_sample
 from tuner.promoting.racing import PROOF_ROUNDS, going_on
@@ -78,7 +78,7 @@ class Bench:
             kernel = cast(Kernel, load(request.kernel, self._device))
             worst = self._verify(kernel, request.block_m)
             samples, beside = self._with_room(
-                lambda: self._samples(self._calls(kernel, self._problem.m), request.best_us)
+                lambda: self._samples(self._dealer(kernel, self._problem.m), request.best_us)
             )
         except WrongResultError as error:
             return Trialled("wrong_result", detail=str(error))
@@ -99,20 +99,24 @@ class Bench:
             if not out_of_memory(error):
                 raise
         calls = [_linear(x, w) for w in weights]
-        samples, beside = self._samples(calls)
+        samples, beside = self._samples(lambda: self._sample(calls))
         return Trialled("ok", samples, conditions=beside)
 
     def _samples(
-        self, calls: list[Callable[[], object]], best_us: float | None = None
+        self, deal: Callable[[], Sample], best_us: float | None = None
     ) -> tuple[tuple[float, ...], Conditions]:
         """Samples of one side, and what stood beside them."""
         self._step("timing")
-        sample = self._told(self._sample(calls))
-        warmed = warm_up(sample, self._policy)
+        sample = Dealt(deal, self._policy.same_places)
+        warmed = warm_up(self._told(sample.again), self._policy)
         self._monitor.begin()
-        samples = samples_us(sample, self._policy, best_us)
+        samples = samples_us(self._told(sample), self._policy, best_us)
         beside = self._monitor.end()
         return tuple(samples), {**beside, **self._record(), "warm_up": plain(warmed)}
+
+    def _dealer(self, kernel: Kernel, m: int) -> Callable[[], Sample]:
+        """Makes what is sampled, each time at other places."""
+        return lambda: self._sample(self._calls(kernel, m))
 
     def _record(self) -> dict[str, Any]:
         return {"policy": self._policy.record(), **self._sets.record()}
@@ -137,7 +141,8 @@ class Bench:
         sides = []
         for kernel in request.kernels:
             self._step("loading")
-            sides.append(self._side(cast(Kernel, load(kernel, self._device)), request.m))
+            deal = self._dealer(cast(Kernel, load(kernel, self._device)), request.m)
+            sides.append(Dealt(deal, self._policy.same_places and 1))
         beside: list[Conditions] = []
 
         def note() -> None:
@@ -148,10 +153,10 @@ class Bench:
             proofs = len(taken[0]) % PROOF_ROUNDS == 0
             return going_on(clean_rounds(taken, beside), proofs)
 
-        warmed = warm_up(sides[0], self._policy)
+        warmed = warm_up(self._told(sides[0].again), self._policy)
         self._monitor.begin()
         rounds = paired_us(
-            sides,
+            [self._told(side) for side in sides],
             request.rounds,
             lambda: deadline - time.monotonic(),
             self._seed,
@@ -160,13 +165,6 @@ class Bench:
         )
         taken = tuple(tuple(side) for side in rounds)
         return Raced(taken, tuple(beside), {**self._record(), "warm_up": plain(warmed)})
-
-    def _side(self, kernel: Kernel, m: int) -> Sample:
-        """Samples of one side of a race. On a GPU each has places of its own, as times differ by
-        more than a round's noise with them; on a CPU a sample would be too dear."""
-        if self._device.kind == "cpu":
-            return self._told(self._sample(self._calls(kernel, m)))
-        return self._told(lambda: self._sample(self._calls(kernel, m))())
 
     def _with_room(self, work: Callable[[], T]) -> T:
         """What `work` returns; where memory ends, with fewer copies of the weight. Raises

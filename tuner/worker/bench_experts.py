@@ -63,7 +63,7 @@ class ExpertsBench(Bench):
             for expert, rows in met:
                 torch.nn.functional.linear(x[rows // top_k], weights[expert % len(weights)])
 
-        samples, beside = self._samples([call])
+        samples, beside = self._samples(lambda: self._sample([call]))
         return Trialled("ok", samples, conditions=beside)
 
     def _verify(self, kernel: Any, block_m: int) -> float:

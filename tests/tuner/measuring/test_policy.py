@@ -8,10 +8,13 @@ from humming.errors import UsageError
 from humming.spec.canonical import content_hash
 from humming.spec.identity import POLICIES
 from tuner.measuring.policy import CPU, CUDA, policy_named, policy_of
+from tuner.measuring.samples import Dealt
 
 KNOWN = {
     "cpu-cold-median-2": "089eeb8d69af6d04e63d39771bb85f4f",
     "cuda-cold-graph-median-2": "1a6656a5d214f07895ed496b92a8486a",
+    "cpu-cold-median-3": "c5c0e848577ebdfd7c6405cf15c444ce",
+    "cuda-cold-graph-median-3": "c06b8b745a4a6505983bb0de5d4f3ae0",
 }
 """Name -> hash of all figures. A line is never changed: add one, with a new name."""
 
@@ -28,9 +31,23 @@ def test_every_kind_of_device_has_a_policy():
 
 
 def test_a_policy_of_another_version_is_named():
-    with pytest.raises(UsageError, match="cpu-cold-median-2"):
+    with pytest.raises(UsageError, match="cpu-cold-median-3"):
         policy_named("cpu-cold-median-1")
 
 
 def test_its_record_is_plain():
     assert json.loads(json.dumps(CPU.record()))["name"] == CPU.name
+
+
+def test_samples_of_a_deal_are_as_many_as_the_policy_says():
+    made: list[int] = []
+
+    def deal():
+        made.append(len(made))
+        return lambda: float(made[-1])
+
+    sample = Dealt(deal, 3)
+    assert [sample.again(), sample.again()] == [0.0, 0.0]
+    assert [sample() for _ in range(7)] == [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 2.0]
+    whole = Dealt(deal, None)
+    assert {whole() for _ in range(9)} == {3.0}
