@@ -29,9 +29,10 @@ class Policy:
     warm_up_s     or when warming up took so long
     samples       of one candidate, unless it is losing
     least_samples before it may be found losing
-    same_places   samples in a row with operands at the same places in memory, where those are drawn
-                  anew (None: all): on an H200 the ratio of two configs went from 0.96 to 1.06 with
-                  them, and stayed within 0.3 % at the same ones. A round of a race has its own
+    places        places in memory of x, workspace and output that a walk goes through, few enough
+                  to stay in the cache: on an H200 the ratio of two configs went from 0.96 to 1.06
+                  with places, and stayed within 0.3 % at the same ones
+    same_places   samples in a row at the same places (None: all). A round of a race has its own
     losing        even its least sample takes so many times the best one's median: two candidates
                   are not timed in the same seconds, so less may be the clock
     """
@@ -47,6 +48,7 @@ class Policy:
     samples: int
     least_samples: int
     losing: float
+    places: int
     same_places: int | None
 
     def record(self) -> dict[str, Any]:
@@ -67,6 +69,7 @@ CPU = Policy(
     samples=9,
     least_samples=3,
     losing=1.15,
+    places=1,
     same_places=None,
 )
 
@@ -82,6 +85,7 @@ CUDA = Policy(
     samples=9,
     least_samples=3,
     losing=1.15,
+    places=4,
     same_places=3,
 )
 

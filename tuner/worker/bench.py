@@ -35,8 +35,14 @@ from tuner.worker.verify import (
 )
 from tuner.worker.weight_sets import WeightSets, out_of_memory
 
+MOST_BYTES = 64 << 20
+"""Of x, workspace and output: larger ones have one place, as calls that long hang on none."""
+
 _GUARD = 256
 """Bytes of canary on each side of a workspace."""
+
+Operands = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""x, output and workspace of a call."""
 
 T = TypeVar("T")
 
@@ -211,19 +217,30 @@ class Bench:
         return launch
 
     def _calls(self, kernel: Kernel, m: int) -> list[Callable[[], object]]:
-        """One callable per weight set; the workspace is shared, as in serving. Each time at other
-        places and in another order."""
+        """One callable per weight set; x, workspace and output at few places, as in serving. Each
+        time at other places and in another order."""
         size = self._workspace_bytes(kernel, m, self._problem.n)
-        workspace = self._places.empty((size,), torch.uint8)
         dtype = float_type(self._problem.output_dtype)
-        out = self._places.empty((m, self._problem.n), dtype)
-        bias, threads = self._case.bias, self._threads
-        x = self._places.copy(self._rows_of_x(m))
+        bias, rows, threads = self._case.bias, self._rows_of_x(m), self._threads
+        places = self._places
 
-        def call(packed: PackedWeight) -> Callable[[], object]:
+        def operands() -> Operands:
+            out = places.empty((m, self._problem.n), dtype)
+            return places.copy(rows), out, places.empty((size,), torch.uint8)
+
+        def call(packed: PackedWeight, to: Operands) -> Callable[[], object]:
+            x, out, workspace = to
             return lambda: kernel.launch(x, packed, bias, out, workspace, threads)
 
-        return [call(packed) for packed in self._places.order(self._sets.sets)]
+        around, sets = self._around(operands), places.order(self._sets.sets)
+        walk = max(len(sets), len(around))
+        return [call(sets[i % len(sets)], around[i % len(around)]) for i in range(walk)]
+
+    def _around(self, operands: Callable[[], Operands]) -> list[Operands]:
+        """Operands at as many places as the policy says; at one where they are large."""
+        first = operands()
+        large = sum(tensor.nbytes for tensor in first) > MOST_BYTES
+        return [first, *(operands() for _ in range(0 if large else self._policy.places - 1))]
 
     def _rows_of_x(self, m: int) -> torch.Tensor:
         rows = self._case.rows

@@ -16,7 +16,7 @@ from tuner.measuring.conditions import monitor_for
 from tuner.measuring.policy import policy_of
 from tuner.measuring.samples_cpu import cpu_sample
 from tuner.measuring.samples_cuda import cuda_sample
-from tuner.worker.bench import Bench, torch_device
+from tuner.worker.bench import Bench, Operands, torch_device
 from tuner.worker.messages import Open, Trialled
 from tuner.worker.placing import Places
 from tuner.worker.verify import DISTINCT_ROWS, sizes_to_check
@@ -92,20 +92,24 @@ class ExpertsBench(Bench):
         return launch
 
     def _calls(self, kernel: Any, m: int) -> list[Callable[[], object]]:
-        """One callable for each weight set and routing, each time at other places."""
-        case, top_k = self._experts, self._problem.top_k or 1
-        x, n = self._places.copy(self._rows_of_x(m)), self._problem.n
-        out = self._places.empty((m * top_k, n), x.dtype)
-        threads, bias = self._threads, case.bias
-        draws = self._draws(m)
-        room = self._room(kernel, draws[0])
+        """One callable for each weight set and routing; operands at places as Bench has them."""
+        case, top_k, threads = self._experts, self._problem.top_k or 1, self._threads
+        rows_of_x, draws = self._rows_of_x(m), self._draws(m)
+        shape, places = (m * top_k, self._problem.n), self._places
 
-        def call(packed: PackedExperts, rows: Rows) -> Callable[[], object]:
-            return lambda: kernel.launch_experts(x, packed, bias, out, rows, room, threads)
+        def operands() -> Operands:
+            out = places.empty(shape, rows_of_x.dtype)
+            return places.copy(rows_of_x), out, self._room(kernel, draws[0])
 
-        sets = self._places.order(self._sets.sets)
-        count = max(len(sets), DRAWS)
-        return [call(sets[i % len(sets)], draws[i % DRAWS]) for i in range(count)]
+        def call(packed: PackedExperts, rows: Rows, to: Operands) -> Callable[[], object]:
+            x, out, room = to
+            return lambda: kernel.launch_experts(x, packed, case.bias, out, rows, room, threads)
+
+        around, sets = self._around(operands), places.order(self._sets.sets)
+        return [
+            call(sets[i % len(sets)], draws[i % DRAWS], around[i % len(around)])
+            for i in range(max(len(sets), DRAWS))
+        ]
 
     def _draws(self, m: int) -> list[Rows]:
         """Routings of m tokens, the same ones for all sides and rounds."""
