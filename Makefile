@@ -6,8 +6,9 @@ TORCH ?= torch>=2.7
 VENV ?= .venv
 MODEL ?= examples/models/qwen3-0.6b-int4g128
 BUDGET ?= 60s
-# Processes of test-all.
+# Processes of test-all, and what it runs of the tests: parts add up in its record.
 JOBS ?= auto
+TESTS ?= tests
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 BIN := $(VENV)/bin
@@ -23,9 +24,9 @@ test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest
 
 test-all: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m "not gpu" -n $(JOBS) --dist worksteal \
+	$(BIN)/python -m pytest $(TESTS) -m "not gpu" -n $(JOBS) --dist worksteal \
 	  -p tests.recording --record benchmarks/results/test_all.json \
-	  -p tests.compile_record --compile-record benchmarks/results/compiled.json
+	  $(if $(filter tests,$(TESTS)),-p tests.compile_record --compile-record benchmarks/results/compiled.json)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check $(SOURCES)

@@ -9,6 +9,7 @@ import platform
 import subprocess
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -31,60 +32,86 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Recorder:
-    """Takes each test's reports, and writes the record when the run ends, however it ends."""
+    """Takes each test's reports, and writes the record when the run ends, however it ends. Files
+    that did not run keep the rows of the run that they had, so that parts add up."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._start = path, time.monotonic()
         self._begun = _begun()
+        self._files: dict[str, dict[str, Any]] = {}
         self._outcome: dict[str, str] = {}
         self._seconds: dict[str, float] = defaultdict(float)
-        self._counts: dict[str, dict[str, Any]] = {}
-        self._slow: set[str] = set()
-        self._why: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Each test comes three times: as it is set up, called and torn down."""
         name = report.nodeid
-        self._seconds[name] += report.duration
-        if report.failed:
+        row = self._files.setdefault(name.partition("::")[0], {"seconds": 0.0})
+        row["seconds"] = round(row["seconds"] + report.duration, 2)
+        self._seconds[name] += round(report.duration, 2)
+        before = self._outcome.get(name)
+        if report.failed and before != "failed":
             self._outcome[name] = "failed"
+            row.setdefault("failures", []).append(name)
         elif report.skipped:
-            self._outcome.setdefault(name, "skipped")
+            self._outcome[name] = "skipped"
             why = report.longrepr[2] if isinstance(report.longrepr, tuple) else "expected to fail"
-            self._why[why.removeprefix("Skipped: ")] += 1
-        elif report.when == "call":
-            self._outcome.setdefault(name, "passed")
+            row.setdefault("why", Counter())[why.removeprefix("Skipped: ")] += 1
+        elif report.when == "call" and before is None:
+            self._outcome[name] = "passed"
+        after = self._outcome.get(name)
+        if before != after and after is not None:
+            row[after] = row.get(after, 0) + 1
+            if before is not None:
+                row[before] -= 1
+            elif "slow" in report.keywords:
+                row["slow"] = row.get("slow", 0) + 1
         if report.when == "call" and report.user_properties:
-            self._counts[name] = dict(report.user_properties)
-        if "slow" in report.keywords:
-            self._slow.add(name)
+            row.setdefault("counts", {})[name.partition("::")[2]] = dict(report.user_properties)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(json.dumps(self._record(int(exitstatus)), indent=1) + "\n", "utf-8")
-
-    def _record(self, exitstatus: int) -> dict[str, Any]:
-        slowest = sorted(self._seconds, key=lambda name: -self._seconds[name])[:SLOWEST]
-        return {
+        """Writes the file."""
+        run = {
             **self._begun,
             "seconds": round(time.monotonic() - self._start, 1),
             "load_average_at_end": os.getloadavg()[0],
-            "exit_status": exitstatus,
-            "tests": dict(Counter(self._outcome.values())),
-            "slow_tests": dict(Counter(self._outcome[name] for name in self._slow)),
-            "failed": sorted(name for name, of in self._outcome.items() if of == "failed"),
-            "counts": dict(sorted(self._counts.items())),
-            "by_folder": self._by_folder(),
-            "slowest": {name: round(self._seconds[name], 1) for name in slowest},
-            "skipped": dict(self._why.most_common()),
+            "exit_status": int(exitstatus),
         }
+        body = merged(_read(self._path), run, self._files, self._seconds)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(json.dumps(body, indent=1) + "\n", "utf-8")
 
-    def _by_folder(self) -> dict[str, dict[str, float]]:
-        found: dict[str, dict[str, float]] = {}
-        for name, outcome in sorted(self._outcome.items()):
-            row = found.setdefault(name.partition("::")[0].rpartition("/")[0], {"seconds": 0.0})
-            row[outcome] = row.get(outcome, 0) + 1
-            row["seconds"] = round(row["seconds"] + self._seconds[name], 1)
-        return found
+
+def merged(
+    before: dict[str, Any],
+    run: dict[str, Any],
+    files: dict[str, dict[str, Any]],
+    seconds: Mapping[str, float],
+) -> dict[str, Any]:
+    """The record `before` with the files of another run in place of what it had of them; totals of
+    all. A file's `run` is an index into `runs`."""
+    runs = [*before.get("runs", []), run]
+    rows = {**before.get("files", {})}
+    rows |= {name: {"run": len(runs) - 1, **row} for name, row in files.items()}
+    used = sorted({row["run"] for row in rows.values()})
+    for row in rows.values():
+        row["run"] = used.index(row["run"])
+    slow = {**before.get("slowest", {}), **seconds}
+    return {
+        "runs": [runs[index] for index in used],
+        "totals": {
+            name: sum(row.get(name, 0) for row in rows.values())
+            for name in ("passed", "failed", "skipped", "slow")
+        },
+        "slowest": {name: slow[name] for name in sorted(slow, key=lambda n: -slow[n])[:SLOWEST]},
+        "files": dict(sorted(rows.items())),
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    body: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return body
 
 
 def _begun() -> dict[str, Any]:
