@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from humming.errors import UsageError
+from humming.spec.sources import WHOLE, parts_of
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "h200_dense_int4g128.json"
@@ -64,9 +65,10 @@ def tuned_markdown(report: dict[str, Any], evidence: dict[str, Any]) -> str:
             f"{_mean(defaults):.2f} | {families} |\n"
         )
     facts = report["provenance"]
+    sources = parts_of(facts["identity"]["source_hash"])[WHOLE]
     return (
         f"{facts['device']['name']}, {facts['date'][:10]}, kernel sources "
-        f"{facts['identity']['source_hash'][:12]}; {len(report['rows'])} points.\n\n"
+        f"{sources[:12]}; {len(report['rows'])} points.\n\n"
         "| m | shapes | torch bf16 / humming | least | heuristic / humming | families |\n"
         f"|---|---|---|---|---|---|\n{''.join(lines)}\n"
         "What the heuristic's rules choose for a shape when fitted without it takes "

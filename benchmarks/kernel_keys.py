@@ -8,7 +8,8 @@ import sys
 
 from humming.dispatch.tables import read_table
 from humming.jit.cache import source_key
-from humming.jit.source import companions, render, source_hash
+from humming.jit.identity import here
+from humming.jit.source import companions, render
 
 
 def main(path: str) -> None:
@@ -17,7 +18,7 @@ def main(path: str) -> None:
     hashes: dict[str, str] = {}
     for entry in read_table(path).entries:
         device = entry.identity.device
-        hashes[device.kind] = source_hash(device.kind)
+        hashes[device.kind] = hashes.get(device.kind) or here(device).source_hash
         for interval in entry.intervals:
             source = render(interval.config, entry.problem.at(interval.m))
             all_of_it = (source, *companions(source))

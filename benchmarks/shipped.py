@@ -1,10 +1,10 @@
 """`python -m benchmarks.shipped FILE`: makes a shipped table of `humming/tables/` from what
 `humming-tune export --table` wrote on the device.
 
-Only records of this tree's kernel sources are taken: others would never serve. Where only other
-kernels changed since, `--measured-at COMMIT` takes the records whose kernels are the same text,
-header for header. `--check` says whether the tables that are there still fit. Nothing is measured
-here.
+Only records of this tree's kernel sources are taken, each those of its own kernel: others would
+never serve. Where a file changed since, but not what a record's kernel takes from it,
+`--measured-at COMMIT` takes the records whose kernels are the same text, header for header.
+`--check` says whether the tables that are there still fit. Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -23,9 +23,17 @@ from typing import Any
 
 from humming.dispatch.pointers import replace_file
 from humming.dispatch.shipped import FOLDER, file_of
-from humming.dispatch.tables import Origin, TableEntry, TunedTable, encode, read_table
+from humming.dispatch.tables import (
+    Interval,
+    Origin,
+    TableEntry,
+    TunedTable,
+    encode,
+    read_table,
+)
 from humming.errors import HummingError, TableError
-from humming.jit.source import source_hash
+from humming.jit.source_units import source_hash
+from humming.spec.sources import same_sources, units_of
 
 PROJECT = "humming-tune"
 """What stands for the host in shipped tables: whose evidence it is, not which machine's."""
@@ -36,8 +44,10 @@ def ship(exported: TunedTable, folder: Path) -> list[Path]:
     record is of this tree's kernels."""
     by_device: dict[str, list[TableEntry]] = defaultdict(list)
     for entry in exported.entries:
-        if fits(entry):
-            by_device[entry.identity.device.name].append(entry)
+        intervals = tuple(one for one in entry.intervals if _fits(entry, one))
+        if intervals:
+            kept = replace(entry, intervals=intervals)
+            by_device[entry.identity.device.name].append(kept)
     if not by_device:
         raise TableError(
             f"a shipped table must be of this tree's kernel sources, but none of "
@@ -52,8 +62,14 @@ def ship(exported: TunedTable, folder: Path) -> list[Path]:
 
 
 def fits(entry: TableEntry) -> bool:
-    """Whether an entry was measured with this tree's kernel sources."""
-    return entry.identity.source_hash == source_hash(entry.identity.device.kind)
+    """Whether all of an entry was measured with this tree's sources of its kernels."""
+    return all(_fits(entry, interval) for interval in entry.intervals)
+
+
+def _fits(entry: TableEntry, interval: Interval) -> bool:
+    units = units_of(interval.config.family, entry.problem)
+    ours = source_hash(entry.identity.device.kind)
+    return same_sources(entry.identity.source_hash, ours, units)
 
 
 def of_these_kernels(

@@ -17,6 +17,7 @@ from humming.dispatch.heuristics import heuristic_intervals
 from humming.dispatch.intervals import Interval, TableEntry, TunedTable
 from humming.dispatch.invariant import invariant_intervals
 from humming.dispatch.neighbours import offers
+from humming.dispatch.seen import as_seen
 from humming.dispatch.transfer import Transfer
 from humming.errors import LegalityError, TableError
 from humming.spec.combinations import why_not
@@ -85,6 +86,8 @@ def resolve(
     where `table` knows the layer in another layout only.
     """
     _check_servable(problem, here)
+    table = as_seen(table, here) if table else None
+    shipped = as_seen(shipped, here) if shipped else None
     entries = _matching(problem, here, table.entries if table else ())
     ours = _matching(problem, here, shipped.entries if shipped else (), other_layouts=True)
     claims: Iterable[_Claim] = itertools.chain(
@@ -167,7 +170,7 @@ def lookup(dispatches: Sequence[Dispatch], m: int) -> Dispatch:
 def why_unused(problem: Problem, here: Identity, table: TunedTable) -> str:
     """One phrase that tells the user why `table` does not serve `problem` on the machine `here`."""
     layer = _without_bias(problem)
-    seen = table.entries
+    seen = as_seen(table, here).entries
     same = [entry for entry in seen if _without_bias(entry.problem) == layer]
     if not same:
         return "the table has no entry for this layer"

@@ -14,7 +14,7 @@ from humming.errors import CompilerNotFoundError
 from humming.jit.compiler import find_compiler
 from humming.jit.detect import available_threads, cpu_device, find_device
 from humming.jit.nvrtc import find_nvrtc
-from humming.jit.source import source_hash
+from humming.jit.source_units import source_hash
 from humming.spec.device import Device
 from humming.spec.identity import POLICIES, Identity
 from humming.version import __version__

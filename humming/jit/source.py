@@ -14,7 +14,6 @@ from typing import Any
 import jinja2
 
 from humming.jit.cpu_types import cpu_picks
-from humming.spec.canonical import content_hash
 from humming.spec.config import BlasConfig, CpuConfig, KernelConfig, config_to_dict
 from humming.spec.device import CODE_PATH_FLAGS
 from humming.spec.problem import Problem
@@ -76,15 +75,6 @@ def launcher_source() -> KernelSource:
 def read_probe_source(code_path: str) -> KernelSource:
     """The read probe that measures memory bandwidth, with the vectors of `code_path`."""
     return _source("read_probe.cpp.j2", code_path, {"family": "cpu", "code_path": code_path})
-
-
-@lru_cache(maxsize=4)
-def source_hash(kind: str) -> str:
-    """Content hash over every template and header for devices of `kind` ("cpu", "cuda"): what
-    evidence was measured with. A change of one kind's kernels leaves the other's evidence alone."""
-    folder = KERNELS_DIR / kind
-    files = sorted(p for p in folder.rglob("*") if p.suffix in (".j2", ".h", ".cuh"))
-    return content_hash([[p.relative_to(folder).as_posix(), _sha256(p)] for p in files])
 
 
 def _source(

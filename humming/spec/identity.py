@@ -3,12 +3,14 @@ Reading it off a machine is jit/."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 from humming.spec.canonical import content_hash, plain
 from humming.spec.device import Device
+from humming.spec.sources import differing, same_sources
 
 Tier = Literal["exact", "compatible", "stale", "none"]
 TIERS: tuple[Tier, ...] = ("exact", "compatible", "stale", "none")
@@ -49,8 +51,8 @@ says what it is); a change of a policy is a new name."""
 class Identity:
     """What a measurement is true of.
 
-    `source_hash` covers the content of every kernel source; `policy` names the timing policy;
-    `compiler_version` is the full version text.
+    `source_hash` holds a hash for each unit of kernel sources, as sources.py spells and compares
+    them; `policy` names the timing policy; `compiler_version` is the full version text.
     """
 
     device: Device
@@ -74,10 +76,22 @@ class Identity:
         return {**{f"device.{key}": value for key, value in device.items()}, **fields}
 
 
+def seen_from(record: Identity, here: Identity, units: Iterable[str]) -> Identity:
+    """`record` as the machine `here` sees it, for a kernel of `units`: where these are of the same
+    sources there, other kernels' sources are no difference."""
+    if same_sources(record.source_hash, here.source_hash, units):
+        return replace(record, source_hash=here.source_hash)
+    return record
+
+
 def differences(record: Identity, here: Identity) -> dict[str, tuple[object, object]]:
-    """Field -> (the record's value, this machine's value) for every field that differs."""
+    """Field -> (the record's value, this machine's value) for every field that differs; of sources
+    the units that do."""
     theirs, ours = record._fields(), here._fields()
-    return {name: (theirs[name], ours[name]) for name in theirs if theirs[name] != ours[name]}
+    found = {name: (theirs[name], ours[name]) for name in theirs if theirs[name] != ours[name]}
+    if "source_hash" in found:
+        found["source_hash"] = differing(record.source_hash, here.source_hash)
+    return found
 
 
 def tier(record: Identity, here: Identity) -> Tier:

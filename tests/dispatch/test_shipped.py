@@ -13,7 +13,7 @@ from humming.dispatch.intervals import Interval, Origin, TableEntry
 from humming.dispatch.shipped import FOLDER, file_of, shipped_table
 from humming.dispatch.tables import read_table, write_generation
 from humming.errors import TableError
-from humming.jit.source import source_hash
+from humming.jit.source_units import source_hash
 from humming.spec.device import Device
 from humming.spec.identity import Identity
 from humming.spec.legality import config_violations

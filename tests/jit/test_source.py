@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from humming.jit.cpu_types import WHOLE_ROW
-from humming.jit.source import INCLUDE_DIR, pool_source, read_probe_source, render, source_hash
+from humming.jit.source import INCLUDE_DIR, pool_source, read_probe_source, render
 from humming.spec.config import CpuConfig
 from humming.spec.problem import Problem
 
@@ -75,8 +75,3 @@ def test_formats_that_differ_in_nothing_a_kernel_sees_share_a_source():
     one, other = replace(PROBLEM, format="fp8e4m3"), replace(PROBLEM, format="fp8e4m3t")
     assert render(CONFIG, one).text == render(CONFIG, other).text
     assert render(CONFIG, replace(one, act_order=True)).text != render(CONFIG, one).text
-
-
-def test_source_hash_is_stable():
-    assert source_hash("cpu") == source_hash("cpu") != source_hash("cuda")
-    assert len(source_hash("cpu")) == 32

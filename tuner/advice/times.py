@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from humming.dispatch.seen import as_seen
 from humming.dispatch.sources import load_table
 from humming.errors import CompilerNotFoundError, HummingError
 from humming.jit.bandwidth import read_bandwidth
@@ -78,7 +79,7 @@ def read_evidence(device: Device, database: str | None) -> Evidence:
         table = load_table(database)
     except HummingError:
         table = None
-    for entry in table.entries if table else ():
+    for entry in as_seen(table, identity).entries if table else ():
         if tier(entry.identity, identity) != "none":
             for interval in entry.intervals:
                 evidence.add(entry.problem.at(interval.m), interval.us)

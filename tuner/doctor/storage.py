@@ -15,6 +15,7 @@ from pathlib import Path
 
 from humming import settings
 from humming.dispatch.intervals import TunedTable
+from humming.dispatch.seen import as_seen
 from humming.dispatch.shipped import shipped_table
 from humming.dispatch.sources import load_table
 from humming.dispatch.tables import current_path, read_table
@@ -105,6 +106,7 @@ def table(s: Surroundings) -> Finding:
     identity = here(s.device)
     if found is None or not found.entries:
         return warn(f"no tuned table yet, so {_rest(identity)} serves", tune)
+    found = as_seen(found, identity)
     tiers = Counter(tier(entry.identity, identity) for entry in found.entries)
     count = ", ".join(f"{tiers[name]} {name}" for name in TIERS if tiers[name])
     text = f"table {found.id[:8]}: layers {count}"
@@ -129,7 +131,7 @@ def _table(database: str | None) -> TunedTable | None:
 def _rest(identity: Identity) -> str:
     """What serves without a table of the user's."""
     shipped = shipped_table(identity.device)
-    entries = shipped.entries if shipped else ()
+    entries = as_seen(shipped, identity).entries if shipped else ()
     layers = sum(tier(one.identity, identity) != "none" for one in entries)
     return f"the shipped table ({layers} layers), then the heuristic" if layers else "the heuristic"
 

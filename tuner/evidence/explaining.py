@@ -13,6 +13,7 @@ from rich.console import Console
 
 from humming.dispatch.dispatcher import Dispatch, lookup, resolve
 from humming.dispatch.intervals import Interval, Origin, TableEntry, TunedTable
+from humming.dispatch.seen import as_seen
 from humming.dispatch.shipped import shipped_table
 from humming.dispatch.sources import load_table
 from humming.errors import LegalityError
@@ -112,7 +113,7 @@ def _records(
 ) -> Iterator[Known]:
     """The records of a table for this layer, whatever machine they are of, and the one that serves
     it, which may be a neighbour's."""
-    for entry in table.entries if table else ():
+    for entry in as_seen(table, identity).entries if table else ():
         same, fit = _same_layer(entry, problem), tier(entry.identity, identity)
         for interval in entry.intervals:
             if same or interval.record == serving:

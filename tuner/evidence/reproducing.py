@@ -10,11 +10,13 @@ from typing import Any
 
 from humming.errors import UsageError
 from humming.jit.identity import here
-from humming.jit.source import KERNELS_DIR, render, source_hash
+from humming.jit.source import KERNELS_DIR, render
+from humming.jit.source_units import source_hash
 from humming.spec.canonical import canonical_json, plain
 from humming.spec.config import KernelConfig, config_to_dict
 from humming.spec.identity import Identity, differences
 from humming.spec.problem import Problem
+from humming.spec.sources import same_sources, units_of
 from humming.version import __version__
 from tuner.store.records import Measurement, Winner
 from tuner.store.store import Store
@@ -101,7 +103,7 @@ def repro(store: Store, prefix: str) -> tuple[str, list[str]]:
     if config is None:
         raise UsageError(f"record {record.id} is torch's own time and has no kernel; name another")
     problem = record.problem
-    return _script(record, problem, config, identity), _notes(identity)
+    return _script(record, problem, config, identity), _notes(identity, config.family, problem)
 
 
 def inlined(text: str, folder: Path) -> str:
@@ -176,10 +178,11 @@ def _about(
     return "\n".join(lines).replace("\\", "/")
 
 
-def _notes(identity: Identity) -> list[str]:
+def _notes(identity: Identity, family: str, problem: Problem) -> list[str]:
     """What differs between the record's machine and this one's software."""
     notes = []
-    if identity.source_hash != source_hash(identity.device.kind):
+    units = units_of(family, problem)
+    if not same_sources(identity.source_hash, source_hash(identity.device.kind), units):
         notes.append(
             "the kernel sources have changed since this record was made: the script has today's"
         )

@@ -62,7 +62,8 @@ def export(store: Store, folder: Path) -> dict[str, int]:
 def _by_problem(store: Store, identity: Identity) -> dict[str, list[Measurement]]:
     """File name -> trials of one problem on one identity, torch's left out."""
     found: dict[str, list[Measurement]] = {}
-    for trial in store.measurements(identity):
+    own = [one for one in store.measurements(identity) if one.identity_id == identity.id]
+    for trial in own:
         problem = trial.problem
         if trial.config is not None:
             shape = f"{problem.op}_{problem.format}_n{problem.n}_k{problem.k}_m{problem.m}"

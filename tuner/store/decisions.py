@@ -29,6 +29,7 @@ from tuner.store.schema import (
     settled,
     winners,
 )
+from tuner.store.sources import Alike
 
 
 def settle(
@@ -56,18 +57,44 @@ def settled_of(values: Mapping[str, Any]) -> Settled:
 def read_settled(
     connection: Connection, identity: Identity, since: datetime | None = None
 ) -> dict[str, Settled]:
-    """problem_id -> its latest row, unless that one reopened it, or is not later than `since`."""
+    """problem_id -> its latest row, unless that one reopened it, or is not later than `since`. Rows
+    of like machines count where all that can serve the problem had the same kernel sources."""
+    alike = Alike(connection, identity)
+    unlike = _settled_before(connection, alike)
     query = (
         select(settled)
-        .where(settled.c.identity_id == identity.id)
+        .where(settled.c.identity_id.in_(alike.ids))
         .order_by(settled.c.settled_at, settled.c.id)
     )
-    latest = {row.problem_id: row._mapping for row in connection.execute(query)}
+    latest = {
+        row.problem_id: row._mapping
+        for row in connection.execute(query)
+        if (row.identity_id, row.problem_id) not in unlike
+    }
     return {
         problem: settled_of({str(name): value for name, value in row.items()})
         for problem, row in latest.items()
         if row["reason"] != REOPENED and (since is None or row["settled_at"] > since)
     }
+
+
+def _settled_before(connection: Connection, alike: Alike) -> set[tuple[str, str]]:
+    """(identity_id, problem_id) of what was settled with other sources of a kernel that can serve
+    it."""
+    if not alike.others:
+        return set()
+    query = (
+        select(settled.c.identity_id, *rows.labelled(problems))
+        .select_from(settled.join(problems))
+        .where(settled.c.identity_id.in_(alike.others))
+        .distinct()
+    )
+    found: set[tuple[str, str]] = set()
+    for row in connection.execute(query):
+        problem = rows.problem_of(rows.part(row, problems))
+        if problem is None or not alike.hold_for_all(row.identity_id, problem):
+            found.add((row.identity_id, row.problems__id))
+    return found
 
 
 def reopen(connection: Connection, identity: Identity, problem: Problem) -> None:
@@ -118,9 +145,12 @@ def read_winners(
     """The serving winner of each identity and problem, in order of promotion; those that served at
     `until` where it is given. What this version cannot read is left out.
 
-    What many winners share (identities, problems, configs) is read and made once.
+    Of one identity, a problem's winner may be that of a like machine where its kernel had the same
+    sources; it is given as this identity's. What many winners share (identities, problems, configs)
+    is read and made once.
     """
-    ours = true() if identity is None else winners.c.identity_id == identity.id
+    alike = None if identity is None else Alike(connection, identity)
+    ours = true() if alike is None else winners.c.identity_id.in_(alike.ids)
     query = select(winners).where(ours).order_by(winners.c.promoted_at, winners.c.id)
     if until is not None:
         query = query.where(winners.c.promoted_at <= until)
@@ -140,9 +170,26 @@ def read_winners(
     for row in latest.values():
         problem, config = layers.get(row.problem_id), kernels.get(row.config_id)
         machine = machines.get(row.identity_id)  # all three None where it was just pruned
-        if problem is not None and config is not None and machine is not None:
+        if problem is None or config is None or machine is None:
+            continue
+        if alike is None or alike.hold(row.identity_id, problem, config.family):
             found.append(winner_of(row._asdict(), machine, problem, config))
-    return found
+    return found if identity is None else _of_one(found, identity)
+
+
+def _of_one(found: list[Winner], identity: Identity) -> list[Winner]:
+    """One winner a problem, in order of promotion: this identity's own where it has one, else the
+    latest."""
+    best: dict[str, Winner] = {}
+    for winner in found:
+        known = best.get(winner.problem.id)
+        if winner.identity.id == identity.id or known is None or known.identity.id != identity.id:
+            best.pop(winner.problem.id, None)
+            best[winner.problem.id] = winner
+    return [
+        replace(one, identity=replace(one.identity, source_hash=identity.source_hash))
+        for one in best.values()
+    ]
 
 
 def find(connection: Connection, prefix: str) -> list[tuple[Winner, Identity]]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, select
+from sqlalchemy import ColumnElement, Connection, Row, Table, delete, select, true
 
 from humming.spec.canonical import content_hash
 from humming.spec.config import KernelConfig, config_id
@@ -22,6 +22,7 @@ from tuner.store import process, rows
 from tuner.store.connections import now
 from tuner.store.records import Measurement, MeasurementDraft, Outcome, Ticket
 from tuner.store.schema import configs, devices, identities, in_flight, measurements, problems
+from tuner.store.sources import Alike
 
 FOREIGN_ORPHAN_AGE = timedelta(hours=1)
 """A launch of another host or container counts as lost after this long, as its process cannot be
@@ -140,11 +141,13 @@ def measurement_of(
 def read_measurements(
     connection: Connection, identity: Identity, problem: Problem | None, outcome: Outcome | None
 ) -> list[Measurement]:
-    """Evidence in order of time. What this version cannot read is left out."""
+    """Evidence in order of time, also of like machines where the config's own kernel sources were
+    the same. What this version cannot read is left out."""
+    alike = Alike(connection, identity)
     query = (
         select(*rows.labelled(measurements, problems, configs))
         .select_from(measurements.join(problems).outerjoin(configs))
-        .where(measurements.c.identity_id == identity.id)
+        .where(measurements.c.identity_id.in_(alike.ids))
         .order_by(measurements.c.finished_at, measurements.c.id)
     )
     if problem is not None:
@@ -156,7 +159,10 @@ def read_measurements(
         values = rows.part(row, measurements)
         theirs = rows.problem_of(rows.part(row, problems))
         config = rows.config_of(rows.part(row, configs)) if values["config_id"] else None
-        if theirs is not None and (config is None) == (values["config_id"] is None):
+        if theirs is None or (config is None) != (values["config_id"] is None):
+            continue
+        family = None if config is None else config.family
+        if alike.hold(values["identity_id"], theirs, family):
             found.append(measurement_of(values, theirs, config))
     return found
 
@@ -188,48 +194,43 @@ def find(connection: Connection, prefix: str) -> list[tuple[Measurement, Identit
 
 def suspects(connection: Connection, identity: Identity) -> dict[Pair, int]:
     """(problem_id, config_id) -> attempts, for launches of this identity that never came back."""
-    return _orphans(connection, [identity.id])
+    return _orphans(connection, in_flight.c.identity_id == identity.id)
 
 
 def quarantined(connection: Connection, identity: Identity) -> set[Pair]:
     """What must not be launched: it crashed or hung, or was lost ATTEMPTS times, on this device,
-    driver, compiler and source.
+    driver and compiler with these sources of its kernel. Neither another product version nor
+    another timing policy makes a crash harmless.
     """
-    alike = _same_code(connection, identity)
+    alike = Alike(connection, identity, free=("product_version", "policy"))
+    outcome = measurements.c.outcome.in_(("crashed", "timeout"))
+    crashed = _holding(connection, measurements, outcome, alike)
+    orphans = _orphans(connection, in_flight.c.identity_id.in_(alike.ids))
+    lost = {pair for pair, attempts in orphans.items() if attempts >= ATTEMPTS}
+    return crashed | (lost & _holding(connection, in_flight, true(), alike) if lost else lost)
+
+
+def _holding(
+    connection: Connection, table: Table, which: ColumnElement[bool], alike: Alike
+) -> set[Pair]:
+    """The (problem_id, config_id) of rows of `table` that hold on the machine that is asked for."""
     query = (
-        select(measurements.c.problem_id, measurements.c.config_id)
-        .where(measurements.c.identity_id.in_(alike))
-        .where(measurements.c.outcome.in_(("crashed", "timeout")))
-        .where(measurements.c.config_id.is_not(None))
+        select(table.c.identity_id, *rows.labelled(problems, configs))
+        .select_from(table.join(problems).join(configs))
+        .where(table.c.identity_id.in_(alike.ids), which)
     )
-    crashed = {(row.problem_id, row.config_id) for row in connection.execute(query)}
-    lost = {pair for pair, n in _orphans(connection, alike).items() if n >= ATTEMPTS}
-    return crashed | lost
+    found: set[Pair] = set()
+    for row in connection.execute(query):
+        problem = rows.problem_of(rows.part(row, problems))
+        if problem is not None and alike.hold(row.identity_id, problem, row.configs__family):
+            found.add((problem.id, row.configs__id))
+    return found
 
 
-def _same_code(connection: Connection, identity: Identity) -> list[str]:
-    """Identities that may differ in product version and timing policy alone: neither makes a crash
-    harmless.
-    """
-    query = (
-        select(identities.c.id)
-        .join(devices)
-        .where(
-            devices.c.id == identity.device.id,
-            identities.c.driver == identity.driver,
-            identities.c.compiler == identity.compiler,
-            identities.c.compiler_version == identity.compiler_version,
-            identities.c.source_hash == identity.source_hash,
-        )
-    )
-    return list(connection.execute(query).scalars())
-
-
-def _orphans(connection: Connection, identity_ids: list[str]) -> dict[Pair, int]:
+def _orphans(connection: Connection, which: ColumnElement[bool]) -> dict[Pair, int]:
     time = now(connection)
     attempts: dict[Pair, int] = {}
-    query = select(in_flight).where(in_flight.c.identity_id.in_(identity_ids))
-    for row in connection.execute(query):
+    for row in connection.execute(select(in_flight).where(which)):
         if orphan(row, time):
             pair = (row.problem_id, row.config_id)
             attempts[pair] = max(attempts.get(pair, 0), row.attempts)

@@ -23,6 +23,7 @@ from tuner.store.schema import (
     settled,
     winners,
 )
+from tuner.store.sources import Alike
 
 Found: TypeAlias = list[tuple[Table, list[rows.Values]]]
 
@@ -30,6 +31,7 @@ Found: TypeAlias = list[tuple[Table, list[rows.Values]]]
 def known_of(connection: Connection, identity: Identity, problem: Problem) -> Found:
     """What tuning `problem` asks for: its trials, those that crashed, and what is settled and
     serves on `identity`, each table after what it refers to."""
+    alike = Alike(connection, identity).ids
     ours = measurements.c.problem_id == problem.id
     of: list[tuple[Table, ColumnElement[bool]]] = [
         (winners, true()),
@@ -37,7 +39,7 @@ def known_of(connection: Connection, identity: Identity, problem: Problem) -> Fo
         (measurements, ours | (measurements.c.outcome == "crashed")),
     ]
     evidence = [
-        (table, _rows(connection, table, (table.c.identity_id == identity.id) & which))
+        (table, _rows(connection, table, table.c.identity_id.in_(alike) & which))
         for table, which in of
     ]
     named = [
@@ -45,9 +47,9 @@ def known_of(connection: Connection, identity: Identity, problem: Problem) -> Fo
         for table, column in ((problems, "problem_id"), (configs, "config_id"))
     ]
     shared = [(table, _by_id(connection, table, ids)) for table, ids in named]
-    machine = rows.identity_values(identity)
+    machines = [rows.identity_values(identity), *_by_id(connection, identities, set(alike))]
     device = rows.device_values(identity.device)
-    return [(devices, [device]), (identities, [machine]), *shared, *evidence]
+    return [(devices, [device]), (identities, machines), *shared, *evidence]
 
 
 def _rows(connection: Connection, table: Table, which: ColumnElement[bool]) -> list[rows.Values]:

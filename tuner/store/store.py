@@ -115,8 +115,8 @@ class Store:
         problem: Problem | None = None,
         outcome: Outcome | None = None,
     ) -> list[Measurement]:
-        """The evidence of exactly this identity in order of time. Configs that this version cannot
-        read are left out.
+        """The evidence of this identity in order of time, also that of other kernel sources as far
+        as a config's own are the same. Configs that this version cannot read are left out.
         """
         return self._connections.read(
             lambda c: evidence.read_measurements(c, identity, problem, outcome)
@@ -138,8 +138,8 @@ class Store:
         """(problem_id, config_id) of what must not be launched again: it crashed, or never came
         back twice.
 
-        Holds for every identity of the same device, driver, compiler and kernel source, and so is
-        lifted when one changes.
+        Holds for every identity of the same device, driver, compiler and sources of that kernel,
+        and so is lifted when one changes.
         """
         return self._connections.read(lambda c: evidence.quarantined(c, identity))
 
@@ -156,8 +156,8 @@ class Store:
         )
 
     def settled(self, identity: Identity, since: datetime | None = None) -> dict[str, Settled]:
-        """problem_id -> how it was settled (later than `since`), for problems of exactly this
-        identity that are.
+        """problem_id -> how it was settled (later than `since`), for problems of this identity that
+        are; with the same sources of all that can serve them.
         """
         return self._connections.read(lambda c: decisions.read_settled(c, identity, since))
 
@@ -206,8 +206,8 @@ class Store:
     def winners(
         self, identity: Identity | None = None, until: datetime | None = None
     ) -> list[Winner]:
-        """The winner that serves each (identity, problem), or served at `until`: of one identity,
-        or of all.
+        """The winner that serves each (identity, problem), or served at `until`: of one identity
+        (with those of other kernel sources whose own kernel is unchanged), or of all.
         """
         return self._connections.read(lambda c: decisions.read_winners(c, identity, until))
 

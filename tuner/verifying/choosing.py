@@ -8,7 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from humming.spec.identity import TIERS, Identity, Tier, tier
+from humming.spec.identity import TIERS, Identity, Tier, seen_from, tier
+from humming.spec.sources import units_of
 from tuner.store.records import Winner
 
 Served = tuple[Winner, Tier]
@@ -20,7 +21,8 @@ def served(winners: Iterable[Winner], identity: Identity) -> list[Served]:
     equals the one promoted last."""
     best: dict[str, Served] = {}
     for winner in winners:  # in order of promotion
-        fit = tier(winner.identity, identity)
+        units = units_of(winner.config.family, winner.problem)
+        fit = tier(seen_from(winner.identity, identity, units), identity)
         known = best.get(winner.problem.id)
         if fit != "none" and (known is None or TIERS.index(fit) <= TIERS.index(known[1])):
             best[winner.problem.id] = (winner, fit)
