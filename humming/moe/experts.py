@@ -96,12 +96,16 @@ class HummingExperts(nn.Module):
             x = (x[:, None].to(torch.float32) * top_k_weights[:, :, None]).to(x.dtype)
             x, weights = x.flatten(0, 1), None
         rows = Rows.indexed(top_k_index, self.first_expert, shared=not self.scales_input)
-        if runs_in_one_launch(x) and rows.count:
+        alone = runs_in_one_launch(x) and rows.count > 0
+        if alone:
             from humming.jit.cuda.experts_around import sort_rows  # CUDA alone
 
             sort_rows(rows, self.up.spec.experts, (self.up.block_m(rows), self.down.block_m(rows)))
-        middle = self.activation(self.up(x, rows))
-        out = self.down(middle, rows.with_own_x())
+        projected, own, out = self.up(x, rows), rows.with_own_x(), None
+        if alone and self.activation.name == "silu":
+            out = self.down.after_silu(projected, own)
+        if out is None:
+            out = self.down(self.activation(projected), own)
         return combine(out.view(m, top_k, self.down.spec.n), weights)
 
     def prepare(
@@ -109,7 +113,9 @@ class HummingExperts(nn.Module):
     ) -> HummingExperts:
         """Binds both projections to `table` and compiles their kernels."""
         self.up.prepare(table, m, dtype)
-        self.down.prepare(table, m, dtype)
+        plan = self.down.prepare(table, m, dtype)
+        if self.activation.name == "silu":
+            plan.load_silu()
         return self
 
     def take_routing(self, routing: str) -> None:

@@ -15,6 +15,7 @@ from humming.dispatch.intervals import TunedTable
 from humming.dispatch.sources import load_table
 from humming.errors import HummingError, LaunchError
 from humming.ledger import Tally, tally
+from humming.moe.activations import ExpertActivation
 from humming.moe.rows import Rows
 from humming.plan import SCRATCH, Place, Plan, scratch_on_stream
 from humming.quantize.experts import PackedExperts
@@ -101,6 +102,18 @@ class ExpertsPlan(Plan):
         index = bisect_right(bound.lows, max(tokens, 1)) - 1
         return index, bound.kernels[index] or self._load(bound, index)
 
+    def silu_quantizer(self, tokens: int) -> Any:
+        """What makes codes of silu(gate) * up for the kernel that serves so many tokens, in one
+        launch; None where that multiplies no codes of its own."""
+        return None if self.gpu < 0 else _silu_quantizer_of(self.kernel_of(tokens)[1])
+
+    def load_silu(self) -> None:
+        """Compiles and loads those of all kernels that are loaded."""
+        for kernel in self._bound.kernels:
+            found = None if kernel is None or self.gpu < 0 else _silu_quantizer_of(kernel)
+            if found is not None:
+                found.function(self.gpu)
+
     def run_experts(
         self,
         x: torch.Tensor,
@@ -108,9 +121,12 @@ class ExpertsPlan(Plan):
         bias: torch.Tensor | None,
         rows: Rows,
         out: torch.Tensor | None = None,
+        silu: bool = False,
     ) -> torch.Tensor:
         """`out[rows, n]` in x's dtype, where row r is `x[its row] @ w[its expert].T + bias[its
-        expert]`. x and out have contiguous rows; `bias` is fp32 [experts, n]."""
+        expert]`. x and out have contiguous rows; `bias` is fp32 [experts, n]. With `silu`, where
+        `silu_quantizer` gives one, x has 2k columns, and silu(its first half) times its second is
+        multiplied."""
         if out is None:
             out = x.new_empty(rows.count, weight.n)
         if rows.count == 0:
@@ -124,10 +140,16 @@ class ExpertsPlan(Plan):
         else:
             scratch = scratch_on_stream(x, kernel.experts_workspace_bytes(rows, weight))
         try:
-            kernel.launch_experts(x, weight, bias, out, rows, scratch, self.threads)
+            if silu:
+                made = _silu_quantizer_of(kernel).enqueue(x, scratch)
+                kernel.launch_quantized_experts(made, weight, bias, out, rows)
+            else:
+                kernel.launch_experts(x, weight, bias, out, rows, scratch, self.threads)
         except LaunchError as error:
             self._refuse(bound.dispatches[index], error)
-            return self.run_experts(x, weight, bias, rows, out)
+            if silu and self.silu_quantizer(rows.tokens) is None:
+                x, silu = ExpertActivation()(x), False
+            return self.run_experts(x, weight, bias, rows, out, silu)
         self._tally_of(rows.tokens, bound.dispatches[index].untuned)[0] += 1
         return out
 
@@ -140,6 +162,15 @@ class ExpertsPlan(Plan):
             problem = self.problem.at(tokens)
             found = self._tallies[tokens, missed] = tally(self.identity, problem, missed)
         return found
+
+
+def _silu_quantizer_of(kernel: Any) -> Any:
+    own = kernel.input
+    if own is None or own.recipe.output == "numbers" or not own.recipe.format.dynamic:
+        return None
+    from humming.jit.cuda.input_quantizer import input_quantizer  # CUDA alone
+
+    return input_quantizer(replace(own.recipe, silu_and_mul=True))
 
 
 _Key = tuple[ExpertsSpec, torch.dtype, bool, Place]

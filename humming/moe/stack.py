@@ -89,6 +89,16 @@ class ExpertStack(nn.Module):
         refuse_gradients(x)
         return run(x, self.packed(), self.bias, rows, self.spec)
 
+    def after_silu(self, projected: torch.Tensor, rows: Rows) -> torch.Tensor | None:
+        """[rows, n] of silu(gate) * up, where `projected` [rows, 2k] is gates, then ups: made in
+        the launch that quantizes it. None where x is not quantized to codes."""
+        self._meet(rows)
+        place, biased = place_of(self.packed_codes.device), self.bias is not None
+        plan = bound_experts(self.spec, projected.dtype, biased, place)
+        if plan.silu_quantizer(rows.tokens) is None:
+            return None
+        return plan.run_experts(projected, self.packed(), self.bias, rows, silu=True)
+
     def block_m(self, rows: Rows) -> int:
         """Rows of a tile of the kernel that serves so many tokens here; on a GPU."""
         self._meet(rows)

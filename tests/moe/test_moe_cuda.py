@@ -140,11 +140,12 @@ def test_experts_are_chosen_as_torch_chooses_them(rule, experts):
         torch.testing.assert_close(weights[same], wanted[same], atol=1e-5, rtol=1e-5)
 
 
-def test_a_whole_block_is_captured_without_the_host():
+@pytest.mark.parametrize("format", ["int4g128", "mxfp4-fp8e4m3"])
+def test_a_whole_block_is_captured_without_the_host(format):
     generator = torch.Generator(device="cuda").manual_seed(5)
     up = torch.randn(8, 256, 128, generator=generator, device="cuda").half() / 8
     down = torch.randn(8, 128, 128, generator=generator, device="cuda").half() / 8
-    module = humming.HummingExperts.from_float(up, down, "int4g128", top_k=2).prepare()
+    module = humming.HummingExperts.from_float(up, down, format, top_k=2).prepare()
     x = torch.randn(33, 128, generator=generator, device="cuda").half()
     ids = ids_of("uniform", 33, 2, 8).cuda()
     weights = torch.rand(33, 2, generator=generator, device="cuda")
