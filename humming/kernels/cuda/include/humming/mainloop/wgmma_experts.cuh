@@ -12,6 +12,26 @@
 
 namespace humming {
 
+// Scales of a tile's rows and its next units of k are brought to L2, as those who multiply ask for
+// them a unit before they are used.
+template <class Config>
+__device__ __forceinline__ void expect_scales(const WgmmaCall& call, const ExpertsCall& experts,
+                                              const ExpertTile& tile, const WgmmaWork& work,
+                                              int unit, int thread) {
+  using Plan = WgmmaPlan<Config>;
+  if constexpr (Config::group_size > 0) {
+    constexpr int run = 8, unit_bytes = Plan::unit_k / Config::group_size * 32;
+    const int row_tile = work.tile_n * Plan::row_tiles + thread;
+    if (unit % run != 0 || thread >= Plan::row_tiles || row_tile >= (call.n + 15) / 16) return;
+    const i64 offset = tile.expert * experts.scales_bytes +
+                       (static_cast<i64>(row_tile) * work.units + unit) * unit_bytes;
+    const u32 bytes = min(run, work.units - unit) * unit_bytes;
+    ptx::bulk_prefetch(static_cast<const char*>(call.scales) + offset, bytes);
+    if constexpr (Config::has_zero_points != 0)
+      ptx::bulk_prefetch(static_cast<const char*>(call.zero_points) + offset, bytes);
+  }
+}
+
 template <class Config>
 __device__ __forceinline__ void group_fill(const TensorMap* codes_map, const void* x,
                                            i64 x_row_stride, WgmmaCall call,
@@ -36,6 +56,7 @@ __device__ __forceinline__ void group_fill(const TensorMap* codes_map, const voi
 #pragma unroll 1
     for (int s = 0; s < work.units * 2; ++s) {
       const u32 full = shared + Plan::full_barriers + 8 * place.slot;
+      if (s % 2 == 0) expect_scales<Config>(call, experts, tile, work, s / 2, thread);
       wait_full(shared + Plan::empty_barriers + 8 * place.slot, place.parity ^ 1);
       if (thread == 0) {
         ptx::mbarrier_expect(full, Plan::weight_stage_bytes);

@@ -23,6 +23,8 @@ struct WgmmaScales {
   const char* source[Config::tiles_n];  // of the unit that is brought next
   i64 zeros_offset;                     // from scales to zero points
   u32 ahead[Config::tiles_n][room], zeros_ahead[Config::tiles_n][room];
+  static constexpr int of_stages = groups > 1 ? groups / 2 : 1;  // groups of a stage
+  u32 now[Config::tiles_n][of_stages], zeros_now[Config::tiles_n][of_stages];
   typename WeightsOf<Config>::Type weights[Config::tiles_n];
 
   __device__ __forceinline__ WgmmaScales(const WgmmaCall& call, const WgmmaWork& work, int group,
@@ -46,15 +48,23 @@ struct WgmmaScales {
       }
     }
   }
-  // What column `column` of the unit begins is taken, and the same of the next unit brought.
+  // What column `column` of the unit begins is taken, and the same of the next unit brought; of
+  // experts that of a whole stage where that begins, as each stage ends with a fence that would wait
+  // for what was asked for just before.
   __device__ __forceinline__ void begin(int t, int column, bool more) {
     if constexpr (groups > 0) {
+      if constexpr (Config::grouped) take_stage(t, column, more);
       if (column % (size < 16 ? 16 : size) != 0) return;
 #pragma unroll
       for (int half = 0; half < (size < 16 ? 16 / size : 1); ++half) {
         const int g = column / size + half;
-        weights[t].set(ahead[t][g], has_zeros ? zeros_ahead[t][g] : 0, half);
-        if (more) bring(t, g);
+        if constexpr (Config::grouped) {
+          const int of_stage = g % of_stages;
+          weights[t].set(now[t][of_stage], has_zeros ? zeros_now[t][of_stage] : 0, half);
+        } else {
+          weights[t].set(ahead[t][g], has_zeros ? zeros_ahead[t][g] : 0, half);
+          if (more) bring(t, g);
+        }
       }
     }
   }
@@ -67,6 +77,16 @@ struct WgmmaScales {
   }
 
  private:
+  __device__ __forceinline__ void take_stage(int t, int column, bool more) {
+    if (column % Plan::stage_k != 0 || column % size != 0) return;
+#pragma unroll
+    for (int i = 0; i < of_stages; ++i) {
+      const int g = column / size + i;
+      now[t][i] = ahead[t][g];
+      if constexpr (has_zeros) zeros_now[t][i] = zeros_ahead[t][g];
+      if (more) bring(t, g);
+    }
+  }
   __device__ __forceinline__ void bring(int t, int g) {
     ahead[t][g] = ptx::load_global_u32(source[t] + g * 32);
     if constexpr (has_zeros)

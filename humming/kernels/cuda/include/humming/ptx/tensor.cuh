@@ -72,4 +72,9 @@ __device__ __forceinline__ void store_matrix_x4_transposed(u32 address, u32 r0, 
                : "memory");
 }
 
+// Has `bytes`, a multiple of 16, brought from memory into L2.
+__device__ __forceinline__ void bulk_prefetch(const void* global, u32 bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+}
+
 }  // namespace humming::ptx

@@ -15,30 +15,39 @@ struct WgmmaExpertsWalk {
   using Plan = Plan_;
   const ExpertsCall& experts;
   int tiles_m, tiles_n, units, next_id;
+  int next_m, next_n;    // of the tile of that id
+  ExpertTile next_tile;  // is on its way while the one before is multiplied
 
   __device__ __forceinline__ WgmmaExpertsWalk(const WgmmaCall& call, const ExpertsCall& experts_)
       : experts(experts_),
         tiles_m(expert_tile(experts_, 0).all),
         tiles_n((call.n + Plan::block_rows - 1) / Plan::block_rows),
         units((call.k + Plan::unit_k - 1) / Plan::unit_k),
-        next_id(blockIdx.y) {}
+        next_id(blockIdx.y) {
+    expect();
+  }
+
+  __device__ __forceinline__ bool has_next() const { return next_id < tiles_m * tiles_n; }
 
   __device__ __forceinline__ bool next(WgmmaWork& work, ExpertTile& tile) {
-    if (next_id >= tiles_m * tiles_n) return false;
+    if (!has_next()) return false;
+    work = {next_m, next_n, 0, units, 1, 0, 0};
+    tile = next_tile;
+    next_id += gridDim.y;
+    expect();
+    return true;
+  }
+
+ private:
+  __device__ __forceinline__ void expect() {
+    if (!has_next()) return;
     const u32 group = Config::raster_group_m * tiles_n;
     const int first_m = static_cast<u32>(next_id) / group * Config::raster_group_m;
     const int high = min(Config::raster_group_m, tiles_m - first_m);
     const u32 in_group = static_cast<u32>(next_id) % group, column = in_group / high;
-    work = {static_cast<int>(first_m + in_group - column * high),
-            static_cast<int>(column),
-            0,
-            units,
-            1,
-            0,
-            0};
-    tile = expert_tile(experts, work.tile_m);
-    next_id += gridDim.y;
-    return true;
+    next_m = first_m + in_group - column * high;
+    next_n = column;
+    next_tile = expert_tile(experts, next_m);
   }
 };
 
