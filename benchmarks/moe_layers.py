@@ -20,6 +20,7 @@ from humming.spec.device import Device
 from humming.spec.layouts import layout_for
 from humming.spec.problem import Problem
 from humming.spec.routing import UNIFORM
+from tuner.worker.placing import Places
 
 DRAWS = 12
 """Routings that a walk goes through."""
@@ -105,20 +106,25 @@ class Ours:
         kernel: Any = load(compiled(config, problem, self.device), self.device)
         count = m * (layer.top_k if layer.down else 1)
         x = torch.randn(count, layer.k, device="cuda", dtype=torch.bfloat16)
-        out = x.new_empty(m * layer.top_k, layer.n)
         draw = torch.Generator("cuda").manual_seed(m)
         ids = [draw_ids(self._routing, m, layer.experts, layer.top_k, draw) for _ in range(DRAWS)]
         every = [Rows.indexed(own, shared=not layer.down) for own in ids]
-        room = x.new_empty(kernel.experts_workspace_bytes(every[0], weight), dtype=torch.uint8)
-        if whole or kernel.input is None:
+        size = kernel.experts_workspace_bytes(every[0], weight)
+        places = Places(x.device, m)
+        operands = [
+            (places.copy(x), places.empty((m * layer.top_k, layer.n), x.dtype), room)
+            for room in x.new_empty((_places_of(x), size), dtype=torch.uint8).unbind()
+        ]
 
-            def call(rows: Rows) -> Callable[[], Any]:
+        def call(rows: Rows, x: torch.Tensor, out: torch.Tensor, room: torch.Tensor) -> Any:
+            if whole or kernel.input is None:
                 return lambda: kernel.launch_experts(x, weight, None, out, rows, room)
-
-        else:
             made = kernel.input.enqueue(x, room)
+            return lambda: kernel.launch_quantized_experts(made, weight, None, out, rows)
 
-            def call(rows: Rows) -> Callable[[], Any]:
-                return lambda: kernel.launch_quantized_experts(made, weight, None, out, rows)
+        return [call(rows, *operands[i % len(operands)]) for i, rows in enumerate(every)]
 
-        return [call(rows) for rows in every]
+
+def _places_of(x: torch.Tensor) -> int:
+    """In how many places in memory x and out lie, where calls are so short that it matters."""
+    return 4 if x.nbytes < 1 << 20 else 1
