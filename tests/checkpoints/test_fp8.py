@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 import humming.checkpoints
-from humming.errors import HummingError
+from humming.errors import CheckpointError, HummingError
 from tests.checkpoints.making import LAYER, random_codes, under, write_checkpoint
 
 E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], dtype=torch.float64)
@@ -111,6 +112,9 @@ def test_static_activations(tmp_path: Path) -> None:
     assert layer.format == "fp8e5m2t-fp8e5m2t"
     assert layer.activation_scale.tolist() == [0.5]
     assert layer.bias.tolist() == [1.0] * 16
+    assert layer.quantized_weight("fp8e5m2t-fp8e5m2t").input_scale.tolist() == [0.5]
+    with pytest.raises(CheckpointError, match="stored with a scale of x"):
+        replace(layer, activation_scale=None).quantized_weight("fp8e5m2t-fp8e5m2t")
 
 
 def test_fbgemm_and_layers_left_in_bf16(tmp_path: Path) -> None:
