@@ -10,11 +10,13 @@ from humming.dispatch.heuristics import heuristic, heuristic_intervals
 from humming.jit.cuda.experts_source import experts_source
 from humming.jit.nvrtc import compile_cubin, nvrtc_arch
 from humming.jit.source import render
-from humming.spec.layouts import CUDA_LAYOUT
+from humming.spec.config import MmaConfig, Wgmma8Config
+from humming.spec.layouts import CUDA_A8_LAYOUT, layout_for
 from humming.spec.legality import config_violations
 from humming.spec.problem import Problem
 from tests.gpus import gpu
 
+QUANTIZED = ("mxfp4-fp8e4m3", "fp8e4m3b128-fp8e4m3g128", "int8-int8", "uint4g128z-int8")
 CAPABILITIES = ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
 
 
@@ -27,7 +29,7 @@ def problem(capability: tuple[int, int], m: int, format: str = "int4g128") -> Pr
         m,
         dtype,
         dtype,
-        CUDA_LAYOUT,
+        layout_for(gpu(capability), format, "moe"),
         "moe",
         experts=32,
         top_k=4,
@@ -42,7 +44,7 @@ def check(capability: tuple[int, int], m: int, format: str) -> None:
     source = render(config, asked)
     cubin = compile_cubin(source, nvrtc_arch(source, device))
     assert "warning" not in cubin.report, cubin.report
-    assert cubin.spill_bytes <= 16, (str(config), cubin.report)
+    assert cubin.spill_bytes <= 32, (str(config), cubin.report)
 
 
 @pytest.mark.parametrize("m", [16, 2048])
@@ -50,8 +52,16 @@ def test_defaults_of_a_hopper_compile(m):
     check((9, 0), m, "mxfp4")
 
 
+@pytest.mark.parametrize(("capability", "family"), [((9, 0), Wgmma8Config), ((8, 9), MmaConfig)])
+def test_quantized_activations_are_multiplied_as_codes(capability, family):
+    asked = problem(capability, 16, "mxfp4-fp8e4m3")
+    assert asked.layout == CUDA_A8_LAYOUT
+    assert isinstance(heuristic(asked, gpu(capability)), family)
+    check(capability, 16, "mxfp4-fp8e4m3")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("format", ["int4g128", "uint4g128z", "nvfp4", "fp8e4m3"])
+@pytest.mark.parametrize("format", [*QUANTIZED, "int4g128", "uint4g128z", "nvfp4", "fp8e4m3"])
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_defaults_compile_everywhere(capability, format):
     for m in (1, 16, 128, 2048):
@@ -70,7 +80,7 @@ def test_the_kernels_around_compile(arch, kind):
 def test_defaults_are_legal_for_all_sizes(capability):
     device = gpu(capability)
     for n, k in ((33, 100), (192, 64), (704, 640), (7168, 256), (151936, 7168)):
-        for format in ("int4g128", "fp8e4m3b128", "uint4g64zf"):
+        for format in (*QUANTIZED, "int4g64-int4", "int4g128", "fp8e4m3b128", "uint4g64zf"):
             asked = replace(problem(capability, 0, format), n=n, k=k)
             for low, _, config in heuristic_intervals(asked, device):
                 assert config_violations(config, asked.at(low), device) == [], (n, k, format, low)

@@ -20,11 +20,12 @@ from humming.quantize.activations import requantized
 from humming.quantize.drawn import drawn
 from humming.spec.formats import QuantFormat
 from humming.spec.layouts import CUDA_LAYOUT
+from humming.state import layout_on
 
 pytestmark = pytest.mark.gpu
 
 FORMATS = ("int4g128", "mxfp4", "nvfp4", "uint4g128z", "int8", "fp8e4m3", "int3g64", "fp8e4m3b128")
-QUANTIZED = ("int4-int8", "mxfp4-fp8e4m3", "fp8e4m3b128-fp8e4m3g128")
+QUANTIZED = ("int4-int8", "mxfp4-fp8e4m3", "fp8e4m3b128-fp8e4m3g128", "uint4g64z-int8")
 SHAPES = ((40, 72), (33, 2880), (704, 640), (720, 256), (1856, 100))
 OPS = ("indexed", "own-rows", "contiguous", "masked")
 
@@ -34,7 +35,8 @@ def check(op: str, format: str, n: int, k: int, skew: str, dtype: str, m: int) -
     generator = torch.Generator(device="cuda").manual_seed(n + k + m)
     order = op == "own-rows" and format == "int4g128"
     weights = [drawn(format, n, k, generator, of, act_order=order) for _ in range(count)]
-    packed = pack_experts(weights, CUDA_LAYOUT, of)
+    layout = layout_on(torch.device("cuda"), format, "moe", order)
+    packed = pack_experts(weights, layout, of)
     bias = torch.randn(count, n, generator=generator, device="cuda")
     ids = ids_of(skew, m, top_k, count).cuda()
     chosen = torch.where((ids >= 0) & (ids < count), ids, -1).flatten()
