@@ -10,6 +10,7 @@ import torch
 from cuda_cases import PLAIN, problem
 from format_cases import FORMATS, random_weight
 from gpu_cases import KNOBS, Errors, case_of, compile_problems, device, dtypes, kernel_for, launch
+from mma_cases import PLAIN_MMA
 
 from humming.dispatch.heuristics import heuristic
 from humming.jit.load import TORCH_DTYPES
@@ -34,12 +35,18 @@ SKINNY = tuple(
         (0, (32, 2, 2, 1, 0, 1, 1, 1, 0)),
     )
 )
+MMA = (
+    PLAIN_MMA,
+    replace(PLAIN_MMA, num_stages=4, warps_k=2),
+    replace(PLAIN_MMA, block_m=64, block_n=128, warps_n=4, split_k=2),
+    replace(PLAIN_MMA, block_m=16, block_k=128, num_stages=3, stream_k=1),
+)
 Call = tuple[KernelConfig, Problem]
 
 
 def _calls(format: str, dtype: str) -> list[Call]:
-    """A cover: of each format and type two configs of skinny, dequantize, and a default one; from
-    one to the next all take the next shape, so that each meets each kind of format."""
+    """A cover: of each format and type two configs of skinny, one of mma, dequantize, and a default
+    one; from one to the next all take the next shape, so that each meets each kind of format."""
     turn = 2 * FORMATS.index(format) + (dtype == "fp16")
 
     def asked(step: int, m: int = 1) -> Problem:
@@ -52,6 +59,8 @@ def _calls(format: str, dtype: str) -> list[Call]:
         order = [SKINNY[(turn + 2 * step + i) % len(SKINNY)] for i in range(len(SKINNY))]
         legal = [c for c in order if not config_violations(c, asked(step), device())]
         calls += [(config, asked(step)) for config in legal[:1]]
+    order = [MMA[(turn + i) % len(MMA)] for i in range(len(MMA))]
+    calls += [(c, asked(2)) for c in order if not config_violations(c, asked(2), device())][:1]
     default = asked(1, (1, 8, 16, 32, 50)[turn % 5])
     return [*calls, (heuristic(default, device()), default)]
 
