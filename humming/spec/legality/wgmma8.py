@@ -190,6 +190,15 @@ RULES: tuple[Rule, ...] = (
             f"them, but got act_order={p.act_order}; pack them for products of 16 bits"
         ),
     ),
+    problem_rule(
+        "wgmma8",
+        "wgmma8_experts_input",
+        lambda p, d: p.op == "dense" or p.quant.activation is None or p.quant.activation.dynamic,
+        lambda p, d: (
+            "family 'wgmma8' quantizes activations of experts as they come, but got format "
+            f"'{p.format}'; name it without the t of its activations"
+        ),
+    ),
     _rule(
         "experts_knobs",
         lambda c, p, d: p.op == "dense" or (c.cluster_n == 1 and not c.stream_k),
