@@ -3,7 +3,10 @@ the best that is known in the end. Each command takes up the database and the fi
 
 python -m benchmarks.resumed --model DIR --device cuda:0 --m 1,16 --db FILE --out FILE --budget 300s
 python -m benchmarks.resumed ... --budget 280s --continue
+python -m benchmarks.resumed ... --budget 280s --exhaust
 python -m benchmarks.resumed ... --compare 60s
+
+`--exhaust` searches on until no candidate is left untried: what more time could not better.
 """
 
 from __future__ import annotations
@@ -15,20 +18,26 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from benchmarks.provenance import provenance
 from benchmarks.referee import referee
 from humming.jit.detect import find_device
 from humming.jit.identity import here, serving_device
+from humming.settings import tables_dir
 from humming.spec.config import KernelConfig, config_from_dict, config_id, config_to_dict
 from humming.spec.device import Device
-from tuner.pipeline import Job, plan
-from tuner.planning.budget import parse_duration
+from tuner.pipeline import Job, plan, tune
+from tuner.planning.budget import Budget, parse_duration
 from tuner.planning.durations import durations
 from tuner.planning.tasks import Task, parse_m
 from tuner.planning.weights import weights
+from tuner.progress import Watch
+from tuner.searching import search as searching
 from tuner.store.open import open_store
 from tuner.store.records import Winner
 from tuner.worker.isolation import Worker, WorkerLostError
@@ -47,6 +56,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget", default="300s")
     parser.add_argument("--continue", dest="resume", action="store_true")
+    parser.add_argument("--exhaust", action="store_true", help="Try all candidates.")
     parser.add_argument("--compare", default=None, help="Compare, for at most so long.")
     asked = parser.parse_args()
     device = serving_device() if asked.device == "cpu" else find_device(asked.device)
@@ -54,9 +64,10 @@ def main() -> None:
     if asked.compare:
         body["compared"] = _compared(asked, device, body, parse_duration(asked.compare))
     else:
-        body["runs"].append(_run(asked))
+        body["runs"].append(_exhaust(asked, device) if asked.exhaust else _run(asked))
         body.setdefault("first", _served(asked.db, device))
         body.setdefault("first_problems", _problems(asked.db, device))
+        body["last_problems"] = _problems(asked.db, device)
     body = {"what": __doc__.splitlines()[0], "provenance": provenance(device), "m": asked.m, **body}
     asked.out.write_text(json.dumps(body, indent=1) + "\n", "utf-8")
 
@@ -78,6 +89,28 @@ def _run(asked: argparse.Namespace) -> dict[str, Any]:
         "settled": report["settled"],
         "problems": len(report["problems"]),
         "load_average": os.getloadavg()[0],
+    }
+    print(found, flush=True)
+    return found
+
+
+def _exhaust(asked: argparse.Namespace, device: Device) -> dict[str, Any]:
+    """The main job in this process, searching on, without the rule that ends a search."""
+    setattr(searching, "stop", lambda *_: False)  # noqa: B010  (not exported)
+    url, seconds = f"sqlite:///{asked.db}", parse_duration(asked.budget)
+    job = Job(Path(asked.model), device, parse_m(asked.m), resume=True)
+    start = time.monotonic()
+    with open_store(url) as store:
+        watch = Watch(Console(file=sys.stderr), quiet=True)
+        tuned = tune(job, store, tables_dir(url), Budget(seconds), watch)
+        ended = Counter(settled.reason for settled in store.settled(tuned.identity).values())
+    found = {
+        "budget_s": seconds,
+        "exhausting": True,
+        "wall_s": round(time.monotonic() - start, 2),
+        "trials": tuned.measured,
+        "ended": dict(ended),
+        "candidates": sum(len(task.candidates.configs) for task in tuned.tasks),
     }
     print(found, flush=True)
     return found
