@@ -55,8 +55,9 @@ def tune_layers(
     identity, watch = here(device), Watch(Console(file=sys.stderr))
     with open_store(url) as store:
         settle_open(tasks, identity, store, Budget(seconds), watch, None, Count())
-        left = len(tasks) - len(store.settled(identity))
-        if left > 0:  # large problems took longer than their share
+        settled = store.settled(identity)
+        left = sum(task.problem.id not in settled for task in tasks)
+        if left:  # large problems took longer than their share
             late = Budget(_LATE_SECONDS * left)
             settle_open(tasks, identity, store, late, watch, None, Count())
         publish(store, tables_dir(url))
