@@ -4,6 +4,7 @@ child process (cuda/nvrtc_child.py), so that even its crash is an exception here
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import tempfile
@@ -79,11 +80,23 @@ def compile_cubin(source: KernelSource, arch: str, timeout_s: float = 60) -> Cub
         with tempfile.TemporaryDirectory(prefix="humming-") as folder:
             (Path(folder) / "kernel.cu").write_text(source.text)
             options = [*NVRTC_FLAGS, f"--gpu-architecture={arch}", f"-I{_INCLUDE_DIR}"]
-            command = [sys.executable, str(_CHILD), "kernel.cu", "kernel.cubin", *options]
+            command = [sys.executable, "-S", str(_CHILD), _library(), "kernel.cu", "kernel.cubin"]
+            command += options
             report = run_compiler(command, folder, timeout_s, name="NVRTC")
             return Cubin((Path(folder) / "kernel.cubin").read_bytes(), report)
     except OSError as error:
         raise CompileError(f"no place to compile in: {error}; set TMPDIR") from error
+
+
+@lru_cache(maxsize=1)
+def _library() -> str:
+    """The file of the NVRTC that find_nvrtc speaks of, which this process has loaded by then."""
+    with contextlib.suppress(ImportError):
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+
+        return load_nvidia_dynamic_lib("nvrtc").abs_path or "libnvrtc.so"
+    maps = Path("/proc/self/maps").read_text().split()  # cuda-python before 12.9 has no pathfinder
+    return next((path for path in maps if "/libnvrtc.so" in path), "libnvrtc.so")
 
 
 @lru_cache(maxsize=1)

@@ -1,37 +1,46 @@
-"""The child process in which NVRTC runs: `nvrtc_child.py SOURCE CUBIN OPTION...`, by path.
+"""The child process in which NVRTC runs: `nvrtc_child.py LIBRARY SOURCE CUBIN OPTION...`, by path.
 
-It imports nothing of this package, as it should start at once. It writes the cubin and prints the
-resource report of ptxas, or fails with the compiler's log. The parent's side is jit/nvrtc.py.
+It imports nothing but of the standard library, as it should start at once: LIBRARY is the file of
+NVRTC, called by its C functions. It writes the cubin and prints the resource report of ptxas, or
+fails with the compiler's log. The parent's side is jit/nvrtc.py.
 """
 
+import ctypes
 import sys
-from pathlib import Path
 
 
-def compile_here(text: bytes, options: list[bytes]) -> tuple[bytes, str]:
+def compile_here(library: str, text: bytes, options: list[bytes]) -> tuple[bytes, str]:
     """(cubin, log) of CUDA source `text`; no cubin where NVRTC refuses it."""
-    from cuda.bindings import nvrtc
-
-    _, program = nvrtc.nvrtcCreateProgram(text, b"kernel.cu", 0, None, None)
-    (error,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = b" " * size
-    nvrtc.nvrtcGetProgramLog(program, log)
+    nvrtc = ctypes.CDLL(library)
+    program = ctypes.c_void_p()
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"kernel.cu", 0, None, None)
+    given = (ctypes.c_char_p * len(options))(*options)
+    error = nvrtc.nvrtcCompileProgram(program, len(options), given)
+    log = _bytes_of(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
     said = log.decode(errors="replace").strip("\0 \n")
-    if int(error) != 0:
-        return b"", said or str(error)
-    _, size = nvrtc.nvrtcGetCUBINSize(program)
-    cubin = b" " * size
-    nvrtc.nvrtcGetCUBIN(program, cubin)
-    return cubin, said
+    if error:
+        return b"", said or f"NVRTC error {error}"
+    return _bytes_of(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), said
 
 
-def main(source: str, target: str, *options: str) -> int:
+def _bytes_of(size_of, get, program) -> bytes:  # type: ignore[no-untyped-def]
+    """What the function `get` gives, of as many bytes as `size_of` says."""
+    size = ctypes.c_size_t()
+    size_of(program, ctypes.byref(size))
+    room = ctypes.create_string_buffer(size.value)
+    get(program, room)
+    return room.raw
+
+
+def main(library: str, source: str, target: str, *options: str) -> int:
     """The exit code: 0, or 1 where NVRTC refuses the source."""
-    cubin, log = compile_here(Path(source).read_bytes(), [option.encode() for option in options])
+    with open(source, "rb") as file:  # noqa: PTH123  (pathlib takes longer to import than this)
+        text = file.read()
+    cubin, log = compile_here(library, text, [option.encode() for option in options])
     (sys.stdout if cubin else sys.stderr).write(log + "\n")
     if cubin:
-        Path(target).write_bytes(cubin)
+        with open(target, "wb") as file:  # noqa: PTH123
+            file.write(cubin)
     return 0 if cubin else 1
 
 
