@@ -15,11 +15,13 @@ from tuner.measuring.policy import CUDA
 from tuner.measuring.samples import Sample
 
 
-def cuda_sample(calls: Sequence[Callable[[], object]]) -> Sample:
+def cuda_sample(calls: Sequence[Callable[[], object]], alike: bool = False) -> Sample:
     """Samples of `calls`, each one call on a weight set of its own, on the current device: a graph
-    of at least as many nodes as the policy says."""
+    of at least as many nodes as the policy says. Each call is made once before, or the first one
+    alone where they are `alike`, of one kernel."""
+    warming = calls[:1] if alike else calls
     calls = list(calls) * -(-(CUDA.nodes or 1) // len(calls))
-    graph = _captured(calls)
+    graph = _captured(calls, warming)
     graph.replay()
     torch.cuda.synchronize()
 
@@ -35,14 +37,17 @@ def cuda_sample(calls: Sequence[Callable[[], object]]) -> Sample:
     return sample
 
 
-def _captured(calls: Sequence[Callable[[], object]]) -> torch.cuda.CUDAGraph:
+def _captured(
+    calls: Sequence[Callable[[], object]], warming: Sequence[Callable[[], object]]
+) -> torch.cuda.CUDAGraph:
     """A graph of `calls`. Not by `torch.cuda.graph`, which first frees what is cached, and in older
     versions collects garbage: races capture many times."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(side):
-        calls[0]()  # what is loaded or allocated once must not be captured
+        for call in warming:
+            call()  # what is loaded or allocated once must not be captured
         side.synchronize()
         graph.capture_begin()
         try:

@@ -4,7 +4,8 @@ worker. The process itself is process.py."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import torch
@@ -69,7 +70,7 @@ class Bench:
             else make_case(problem, twin, self._seed + 1, self._where)
         )
         self._monitor = monitor_for(device)
-        self._sample = cpu_sample if device.kind == "cpu" else cuda_sample
+        self._sample = sample_of(device)
         self._places = Places(self._where, self._seed)
         self._sets = WeightSets(self._case.packed, device.cache_bytes, self._policy)
 
@@ -268,6 +269,11 @@ def _lacking(record: dict[str, Any]) -> str:
 
 def _linear(x: torch.Tensor, weight: torch.Tensor) -> Callable[[], object]:
     return lambda: torch.nn.functional.linear(x, weight)
+
+
+def sample_of(device: Device) -> Callable[[Sequence[Callable[[], object]]], Sample]:
+    """What samples calls of one kernel on the device's kind."""
+    return cpu_sample if device.kind == "cpu" else partial(cuda_sample, alike=True)
 
 
 def torch_device(device: Device) -> torch.device:

@@ -14,9 +14,7 @@ from humming.quantize.experts import PackedExperts
 from humming.spec.device import Device
 from tuner.measuring.conditions import monitor_for
 from tuner.measuring.policy import policy_of
-from tuner.measuring.samples_cpu import cpu_sample
-from tuner.measuring.samples_cuda import cuda_sample
-from tuner.worker.bench import Bench, Operands, torch_device
+from tuner.worker.bench import Bench, Operands, sample_of, torch_device
 from tuner.worker.messages import Open, Trialled
 from tuner.worker.placing import Places
 from tuner.worker.verify import DISTINCT_ROWS, sizes_to_check
@@ -43,7 +41,7 @@ class ExpertsBench(Bench):
         self._seed = time.time_ns() % 2**31
         self._experts: ExpertsCase = make_experts_case(problem, self._seed, self._where)
         self._monitor = monitor_for(device)
-        self._sample = cpu_sample if device.kind == "cpu" else cuda_sample
+        self._sample = sample_of(device)
         self._drawn: dict[int, list[Rows]] = {}
         self._places = Places(self._where, self._seed)
         self._sets: Any = WeightSets(
