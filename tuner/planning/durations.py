@@ -20,7 +20,8 @@ def durations(
 ) -> dict[Problem, float]:
     """Problem -> seconds from the end of the problem before it, of the same process, to its own:
     compiling, making its tensors and finals are in it. The first one of a process counts from its
-    first trial."""
+    first trial. One that was searched twice counts its second time, and the first one to whoever
+    came after it: the sum is what all took."""
     rows: dict[str, list[Measurement]] = {}
     for row in evidence:
         rows.setdefault(row.problem_id, []).append(row)
@@ -33,13 +34,16 @@ def durations(
     for of_process in ends.values():
         before: datetime | None = None
         for end, mine in sorted(of_process, key=lambda item: item[0]):
-            own = [row for row in mine if (row.host, row.pid) == (mine[-1].host, mine[-1].pid)]
-            begin = min(row.started_at - timedelta(seconds=row.compile_s or 0.0) for row in own)
-            if before is not None and before < begin:
-                begin = before
+            begin = before or _begun(mine)
             found[mine[0].problem] = max(0.0, (end - begin).total_seconds())
             before = end
     return found
+
+
+def _begun(rows: Sequence[Measurement]) -> datetime:
+    """When the process that took the last of `rows` began the first of its own."""
+    own = [row for row in rows if (row.host, row.pid) == (rows[-1].host, rows[-1].pid)]
+    return min(row.started_at - timedelta(seconds=row.compile_s or 0.0) for row in own)
 
 
 def predicted_s(problem: Problem, known: Mapping[Problem, float]) -> float | None:
