@@ -32,10 +32,9 @@ def durations(
             ends.setdefault((mine[-1].host, mine[-1].pid), []).append((end_of.settled_at, mine))
     found: dict[Problem, float] = {}
     for of_process in ends.values():
-        before: datetime | None = None
+        before = min(_begun(mine) for _, mine in of_process)
         for end, mine in sorted(of_process, key=lambda item: item[0]):
-            begin = before or _begun(mine)
-            found[mine[0].problem] = max(0.0, (end - begin).total_seconds())
+            found[mine[0].problem] = max(0.0, (end - before).total_seconds())
             before = end
     return found
 

@@ -37,7 +37,7 @@ def test_a_problem_takes_from_the_end_of_the_one_before_to_its_own():
 def test_a_problem_that_was_searched_twice_counts_no_others_time():
     rows = [row(FIRST, 1, 4), row(SECOND, 6, 9), row(FIRST, 11, 12)]
     ends = {FIRST.id: settled(13), SECOND.id: settled(10)}
-    assert durations(rows, ends) == {SECOND: 4.0, FIRST: 3.0}
+    assert durations(rows, ends) == {SECOND: 9.0, FIRST: 3.0}
 
 
 def test_evidence_of_an_earlier_run_does_not_count_twice():
