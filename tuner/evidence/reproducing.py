@@ -48,7 +48,7 @@ from humming.jit.load import load
 from humming.jit.nvrtc import nvrtc_arch
 from humming.jit.source import KernelSource
 from humming.spec.problem import Problem
-from tuner.worker.bench import Bench
+from tuner.worker.bench_experts import bench_for
 from tuner.worker.messages import Open, Trial
 
 PROBLEM = json.loads(r"""$problem""")
@@ -76,7 +76,7 @@ def main() -> int:
     compiled = compiled_source(source, arch)
     print(f"compiled for {device.name} in {time.perf_counter() - start:.1f} s: {compiled.path}")
     load(compiled, device)
-    bench = Bench(Open(problem, *SPAN), device)
+    bench = bench_for(Open(problem, *SPAN), device)
     result = bench.trial(Trial(compiled, CONFIG.get("block_m", 1)))
     print(f"outcome: {result.outcome} {result.detail}")
     if result.outcome != "ok":
