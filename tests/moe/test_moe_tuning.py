@@ -23,6 +23,7 @@ from humming.spec.config import CpuConfig
 from humming.spec.device import CODE_PATH_FLAGS
 from humming.spec.problem import Problem
 from humming.spec.routing import check_routing, distance, loads_of, routing_of
+from tuner.searching.search import _unlike
 from tuner.worker.bench_experts import bench_for
 from tuner.worker.messages import Open, Trial
 from tuner.worker.verify import WrongResultError
@@ -116,6 +117,15 @@ def test_the_nearest_routing_serves_and_says_so(tmp_path):
     assert served("zipf1.2") == (other, "tuned")
     assert served("zipf1") == (other, "nearest")
     assert served("zipf0.1") == (config, "nearest")
+
+
+def test_experts_with_as_many_rows_are_like_each_other():
+    ours = replace(problem(1024), experts=256)
+    alike, crowded = replace(problem(512), experts=128), replace(problem(1024), experts=16)
+    assert _unlike(alike, ours) < _unlike(crowded, ours)
+    assert _unlike(problem(16), problem(64)) < _unlike(problem(1), problem(64))
+    dense = replace(ours, op="dense", experts=None, top_k=None, routing=None)
+    assert _unlike(dense, ours) == float("inf")
 
 
 def test_the_command_that_tunes_names_the_routing():

@@ -157,11 +157,16 @@ def _sampler(scope: Scope, known: Known) -> Sampler:
 
 
 def _unlike(problem: Problem, ours: Problem) -> float:
-    """How far another problem is: doublings of n, k and m between them."""
-    if problem.format != ours.format:
+    """How far another problem is: doublings of n, k and rows between them. Of experts those are the
+    rows of one in the mean, and tokens tell apart what has alike many."""
+    if (problem.format, problem.op) != (ours.format, ours.op):
         return math.inf
-    pairs = ((problem.n, ours.n), (problem.k, ours.k), (problem.m + 1, ours.m + 1))
-    return sum(abs(math.log2(theirs / mine)) for theirs, mine in pairs)
+    rows = (problem.rows_of_expert + 1, ours.rows_of_expert + 1)
+    pairs = ((problem.n, ours.n), (problem.k, ours.k), rows)
+    far = sum(abs(math.log2(theirs / mine)) for theirs, mine in pairs)
+    if problem.op == "dense":
+        return far
+    return far + abs(math.log2((problem.m + 1) / (ours.m + 1))) / 4
 
 
 def _run(batch: list[KernelConfig], scope: Scope, known: Known, sampler: Sampler) -> None:
