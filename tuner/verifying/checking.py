@@ -21,6 +21,7 @@ from tuner.planning.budget import Budget
 from tuner.progress import Watch
 from tuner.promoting.verdict import MIN_ROUNDS, Interval, paired_ratio, proven
 from tuner.searching.compile_pool import compile_all
+from tuner.searching.trials import GRACE_S
 from tuner.store.records import Winner
 from tuner.store.store import Store
 from tuner.store.tables import publish
@@ -84,15 +85,18 @@ def verify(
     tuned = [item for item in serving if _differs(item[0], device)]
     checked: list[Checked] = []
     changed = False
-    with Worker(device) as worker:
-        for winner, fit in stratified(tuned, sample):
-            if budget.over:
-                break
-            found = _check(winner, fit, identity, worker, budget)
-            checked.append(found)
-            changed |= _written(found, identity, store)
-            watch.note(line_of(found))
-    table = publish(store, tables) if changed else None
+    table: TunedTable | None = None
+    try:
+        with Worker(device) as worker:
+            for winner, fit in stratified(tuned, sample):
+                if budget.over:
+                    break
+                found = _check(winner, fit, identity, worker, budget)
+                checked.append(found)
+                changed |= _written(found, identity, store)
+                watch.note(line_of(found))
+    finally:  # after Ctrl-C too: what was demoted serves no longer
+        table = publish(store, tables) if changed else None
     return Verified(identity, len(tuned), tuple(checked), table)
 
 
@@ -117,17 +121,23 @@ def _check(
 ) -> Checked:
     problem = winner.problem
     default = heuristic(problem, identity.device)
-    theirs, ours = compile_all([default, winner.config], problem, identity.device)
+    pair = [default, winner.config]
+    theirs, ours = compile_all(pair, problem, identity.device, _limit_s(budget))
     if isinstance(theirs, CompileError):
         return Checked(winner, fit, "unsure", detail=f"the heuristic's config: {theirs}")
     if isinstance(ours, CompileError):
-        return Checked(winner, fit, "wrong", detail=str(ours))
+        return Checked(winner, fit, "unsure" if budget.over else "wrong", detail=str(ours))
     try:
         low, high = _serves(winner)
-        worker.open(Open(problem, low, high), TIMEOUT_S)
-        passed = worker.ask(Trial(ours, winner.config.block_m), TIMEOUT_S)
+        worker.open(Open(problem, low, high), _limit_s(budget))
     except WorkerLostError as lost:
-        return Checked(winner, fit, "wrong", detail=str(lost))
+        return Checked(winner, fit, "unsure", detail=_why(lost, budget))
+    try:
+        passed = worker.ask(Trial(ours, winner.config.block_m), _limit_s(budget))
+    except WorkerLostError as lost:
+        ended = lost.outcome == "timeout" and not lost.hung and budget.over
+        outcome: Outcome = "unsure" if ended else "wrong"
+        return Checked(winner, fit, outcome, detail=_why(lost, budget))
     assert isinstance(passed, Trialled)
     if passed.outcome != "ok":
         return Checked(winner, fit, "wrong", detail=passed.detail)
@@ -143,9 +153,9 @@ def _raced(
 ) -> Checked:
     request = Race(kernels, ROUNDS, budget.left_s(), winner.problem.m, until_decided=True)
     try:
-        raced = worker.ask(request, TIMEOUT_S)
+        raced = worker.ask(request, _limit_s(budget))
     except WorkerLostError as lost:
-        return Checked(winner, fit, "unsure", detail=str(lost))
+        return Checked(winner, fit, "unsure", detail=_why(lost, budget))
     assert isinstance(raced, Raced)
     theirs, ours = clean_rounds(raced.samples_us, raced.conditions)
     if len(ours) < MIN_ROUNDS:
@@ -159,6 +169,16 @@ def _raced(
         statistics.median(ours),
         statistics.median(theirs),
     )
+
+
+def _limit_s(budget: Budget) -> float:
+    """Seconds that a request may take: what the command has left, and a grace."""
+    return min(TIMEOUT_S, budget.left_with_s(GRACE_S))
+
+
+def _why(lost: WorkerLostError, budget: Budget) -> str:
+    ended = lost.outcome == "timeout" and not lost.hung and budget.over
+    return "the budget ended" if ended else str(lost)
 
 
 def outcome_of(ours: list[float], theirs: list[float]) -> Outcome:

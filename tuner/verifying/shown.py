@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import statistics
 from typing import Any
 
 from rich.console import Console
@@ -9,16 +11,21 @@ from rich.console import Console
 from humming.spec.config import config_to_dict
 from tuner.verifying.checking import Checked, Verified
 
+_RESAMPLES = 1000
+
 
 def to_json(verified: Verified) -> dict[str, Any]:
     """`verify --json`. `ratio` is the served config's time over the heuristic's; `regret` what it
     costs beyond the better of both."""
+    interval = regret_interval(verified.checked)
     return {
         "device": verified.identity.device.name,
         "tuned": verified.tuned,
         "checked": len(verified.checked),
         "demoted": sum(found.demoted for found in verified.checked),
         "mean_regret": mean_regret(verified.checked),
+        "mean_regret_low": None if interval is None else interval[0],
+        "mean_regret_high": None if interval is None else interval[1],
         "records": [_row(found) for found in verified.checked],
         "table": None if verified.table is None else str(verified.table.path),
     }
@@ -36,6 +43,25 @@ def mean_regret(checked: tuple[Checked, ...]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
+def regret_interval(checked: tuple[Checked, ...]) -> tuple[float, float] | None:
+    """A 95 % interval of the mean, by bootstrap over what was timed and within each one's own
+    interval; None where nothing was. The seed is fixed: the same samples give the same interval."""
+    timed = [found.interval for found in checked if found.interval is not None]
+    if not timed:
+        return None
+    draw = random.Random(0)
+
+    def once() -> float:
+        drawn = draw.choices(timed, k=len(timed))
+        return statistics.mean(
+            max(0.0, draw.triangular(of.low, of.high, of.ratio) - 1.0) for of in drawn
+        )
+
+    means = sorted(once() for _ in range(_RESAMPLES))
+    cut = int(0.025 * _RESAMPLES)
+    return means[cut], means[-1 - cut]
+
+
 def print_verified(verified: Verified, console: Console) -> None:
     """The summary; each record's line was printed when it was measured."""
     checked, tuned = len(verified.checked), verified.tuned
@@ -46,8 +72,10 @@ def print_verified(verified: Verified, console: Console) -> None:
     told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     console.print(f"{checked} of {tuned} tuned configs checked: {told or 'nothing to check'}")
     mean = mean_regret(verified.checked)
-    if mean is not None:
-        console.print(f"mean regret against the heuristic: {mean:.1%}")
+    interval = regret_interval(verified.checked)
+    if mean is not None and interval is not None:
+        low, high = interval
+        console.print(f"mean regret against the heuristic: {mean:.1%} ({low:.1%} .. {high:.1%})")
     demoted = sum(found.demoted for found in verified.checked)
     if demoted:
         console.print(f"{demoted} demoted: the heuristic serves there; tune again with --continue")

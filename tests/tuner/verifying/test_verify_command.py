@@ -11,10 +11,12 @@ from humming.jit.identity import here, serving_device
 from humming.settings import tables_dir
 from humming.spec.problem import Problem
 from tests.tuner.test_cli import call, expect_one_sentence  # noqa: F401  (fixtures)
+from tuner.promoting.verdict import Interval
 from tuner.store.open import open_store
 from tuner.verifying import checking
 from tuner.verifying.checking import outcome_of
 from tuner.verifying.choosing import served, stratified
+from tuner.verifying.shown import mean_regret, regret_interval
 from tuner.worker.messages import Raced, Trialled
 
 CALM = {"waited_share": 0.0}
@@ -107,6 +109,7 @@ def test_what_became_slower_is_demoted_and_the_table_is_written(call, url, worke
     (row,) = report["records"]
     assert (row["outcome"], row["demoted"], row["record"]) == ("slower", True, before.id)
     assert row["regret"] == pytest.approx(0.3)
+    assert report["mean_regret_low"] == report["mean_regret_high"] == pytest.approx(0.3)
     now = serving(url)[LAYER.id]
     assert now.config == heuristic(LAYER, serving_device())
     assert now.evidence["verified"] == before.id and now.evidence["serves"] == [1, 4]
@@ -200,3 +203,33 @@ def test_a_real_record_is_measured(call, url):  # noqa: F811
     promoted(url)
     (row,) = verified(call, "--budget", "60s")["records"]
     assert row["outcome"] in ("faster", "tie", "slower", "unsure")
+
+
+def test_what_was_demoted_serves_no_longer_after_ctrl_c(call, url, worker, monkeypatch):  # noqa: F811
+    promoted(url)
+    promoted(url, replace(LAYER, n=128))
+    worker["ratio"] = 1.3
+    told = []
+
+    def stop(found):
+        told.append(found)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checking, "line_of", stop)
+    code, _, _ = call("verify", "--device", "cpu")
+    assert code == 130 and len(told) == 1
+    problem = told[0].winner.problem
+    (entry,) = (e for e in current_table(tables_dir(url)).entries if e.problem.n == problem.n)
+    assert entry.intervals[0].config == heuristic(problem, serving_device())
+
+
+def test_the_interval_of_regret_holds_its_mean_and_narrows_with_more_records():
+    def of(ratio, low, high):
+        return checking.Checked(None, "exact", "tie", Interval(ratio, low, high))
+
+    few = (of(1.02, 0.99, 1.05), of(0.9, 0.88, 0.93))
+    low, high = regret_interval(few)
+    assert 0.0 <= low <= mean_regret(few) <= high <= 0.05
+    more_low, more_high = regret_interval(few * 20)
+    assert more_high - more_low < (high - low) / 2
+    assert regret_interval(()) is None
