@@ -80,16 +80,11 @@ __device__ __forceinline__ void group_drain8_experts(const Wgmma8Call& all,
     take_rows<Config>(call, experts, tile);
     Wgmma8Scales<Config> scales(call, work, rows, warp, lane, turn);
     WgmmaSums<Config> sums;
-    constexpr int narrow = narrow_rows(Config::block_m);
     const int thread = warp * 32 + lane;
-    bool stores;
-    if (narrow < Config::block_m && tile.count <= narrow) {
-      stores = group_take_turns<Config, narrow / 8>(sums, drain, scales, work.units, shared, rows,
-                                                    turn, thread);
-    } else {
-      stores =
-          group_take_turns<Config>(sums, drain, scales, work.units, shared, rows, turn, thread);
-    }
+    const bool stores = with_columns<Config>(tile.count, [&](auto used) {
+      return group_take_turns<Config, used.count>(sums, drain, scales, work.units, shared, rows,
+                                                  turn, thread);
+    });
     if (stores) group_store8<Config>(sums, 0xFFFFFFFFu, call, work, shared, rows, warp, lane);
   }
 }

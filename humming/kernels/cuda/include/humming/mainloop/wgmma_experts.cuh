@@ -74,9 +74,29 @@ __device__ __forceinline__ void group_fill(const TensorMap* codes_map, const voi
   }
 }
 
-// Rows that a product of about half the tile holds: an expert's last tile seldom has more.
+// Products of fewer rows than a tile has: of an expert's last tile, and where registers allow another
+// of tiles that hold a few rows more than most experts have. So few as the first cost no less than
+// their weights' decoding.
 __host__ __device__ constexpr int narrow_rows(int block_m) {
-  return block_m >= 112 ? 64 : block_m >= 80 ? 48 : block_m == 64 ? 32 : block_m;
+  return block_m >= 80 ? 48 : block_m == 64 ? 32 : block_m;
+}
+__host__ __device__ constexpr int middle_rows(int block_m, int tiles_n) {
+  if (block_m < 80 || block_m * tiles_n > 160) return block_m;
+  return block_m >= 112 ? block_m - 32 : 64;
+}
+
+template <int columns>
+struct Columns {
+  static constexpr int count = columns;
+};
+// Calls `multiply` with the columns of the narrowest product that holds `count` rows.
+template <class Config, class Multiply>
+__device__ __forceinline__ auto with_columns(int count, const Multiply& multiply) {
+  constexpr int block_m = Config::block_m, narrow = narrow_rows(block_m);
+  constexpr int middle = middle_rows(block_m, Config::tiles_n);
+  if (narrow < block_m && count <= narrow) return multiply(Columns<narrow / 8>{});
+  if (middle < block_m && count <= middle) return multiply(Columns<middle / 8>{});
+  return multiply(Columns<block_m / 8>{});
 }
 
 template <class Config>
@@ -102,12 +122,9 @@ __device__ __forceinline__ void group_drain_experts(const WgmmaCall& all,
       WgmmaCall call = all;
       take_rows<Config>(call, experts, tile);
       WgmmaScales<Config> scales(call, work, group, warp, lane);
-      constexpr int narrow = narrow_rows(Config::block_m);
-      if (narrow < Config::block_m && tile.count <= narrow) {
-        group_multiply<Config, narrow / 8>(group, sums, drain, scales, work.units);
-      } else {
-        group_multiply<Config>(group, sums, drain, scales, work.units);
-      }
+      with_columns<Config>(tile.count, [&](auto used) {
+        group_multiply<Config, used.count>(group, sums, drain, scales, work.units);
+      });
     }
     WgmmaCall call = all;
     take_rows<Config>(call, experts, tile);
