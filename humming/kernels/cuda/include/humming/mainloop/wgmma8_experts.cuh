@@ -29,6 +29,7 @@ __device__ __forceinline__ void group_fill8(const Wgmma8Maps& maps, const Expert
   call.shared = experts.shared;
 #pragma unroll 1
   while (walk.next(work, tile)) {
+    if (walk.has_next()) expect_rows<Config>(experts, walk.next_m);
     if (tile.expert < 0) continue;
     call.rows = rows_of_tile<Config>(experts, tile);
     call.first_row = tile.first;
