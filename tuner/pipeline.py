@@ -219,7 +219,7 @@ def settle(scope: Scope, budget: Budget, resume: bool) -> int:
         scope.watch.note(f"n={task.problem.n} k={task.problem.k}: {lost}; left for another run")
         return 0
     if isinstance(opened, Done) and opened.note:
-        scope.watch.note(f"n={task.problem.n} k={task.problem.k}: {opened.note}")
+        scope.watch.note_once(f"n={task.problem.n} k={task.problem.k}: {opened.note}")
     known, reason = search(scope, budget.share(SEARCH_SHARE, 1.0), resume)
     promoted = hold_finals(scope, known, budget)
     if promoted or reason != "budget":

@@ -31,6 +31,7 @@ class Watch:
         self._row = self._bar.add_task("tuning", total=1)
         self._where, self._trials, self._best = "", 0, float("inf")
         self._started = False
+        self._said: set[str] = set()
 
     @contextmanager
     def running(self, problems: int, settled: int) -> Iterator[None]:
@@ -63,6 +64,12 @@ class Watch:
     def note(self, text: str) -> None:
         """Something that the user should know, kept on the screen."""
         self._console.print(text, highlight=False)
+
+    def note_once(self, text: str) -> None:
+        """As `note`, but what was said already is not said again."""
+        if text not in self._said:
+            self._said.add(text)
+            self.note(text)
 
     def _show(self, last: str) -> None:
         best = f", best {self._best:.0f} µs" if self._trials and self._best < float("inf") else ""

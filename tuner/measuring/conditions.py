@@ -16,8 +16,9 @@ from humming.spec.device import Device
 Conditions = Mapping[str, Any]
 """Plain JSON, None where nothing tells. On a CPU `waited_share`, the largest part of the time that
 a thread of ours stood in line for a core; `foreign_share`, the part of all cores that other
-processes used; `preemptions`. On a GPU `sm_mhz`, `memory_mhz`, `temperature_c`, `power_w`,
-`throttle`, a list of reasons, and `other_processes`. On both `seconds`."""
+processes used; `preemptions`; `cpus`, those that it may run on. On a GPU `sm_mhz`, `memory_mhz`,
+`temperature_c`, `power_w`, `throttle`, a list of reasons, and `other_processes`. On both
+`seconds`."""
 
 WAITED_SHARE = 0.02
 """Threads that stand in line for longer disturb times by as much as promotion decides on."""
@@ -64,6 +65,20 @@ def foul(conditions: Conditions) -> str | None:
     return None
 
 
+def lacking(conditions: Conditions) -> str:
+    """One phrase where memory did not hold all copies of the weight that were wanted; else
+    empty."""
+    sets, wanted = conditions.get("weight_sets"), conditions.get("wanted_sets")
+    if sets is None or sets == wanted:
+        return ""
+    cold = conditions.get("cold")
+    return (
+        f"memory holds {sets} of {wanted} copies of the weight, which "
+        f"{'still exceed' if cold else 'do not exceed'} the cache"
+        f"{'' if cold else ', so nothing is promoted'}"
+    )
+
+
 def marked(conditions: Conditions) -> dict[str, Any]:
     """`conditions` for the record; where they are foul, "foul" says why."""
     why = foul(conditions)
@@ -100,6 +115,7 @@ class CpuMonitor:
             "waited_share": round(max(waits) / 1e9 / seconds, 4) if waits else None,
             "foreign_share": _foreign_share(before, after, seconds),
             "preemptions": after.preemptions - before.preemptions,
+            "cpus": sorted(os.sched_getaffinity(0)),
         }
 
     def _snapshot(self) -> _Counters:

@@ -11,7 +11,7 @@ from humming.errors import CompileError
 from humming.jit.cache import CompiledKernel
 from humming.spec.config import KernelConfig
 from humming.spec.identity import Identity
-from tuner.measuring.conditions import marked
+from tuner.measuring.conditions import lacking, marked
 from tuner.planning.budget import Budget
 from tuner.planning.tasks import Task
 from tuner.progress import Watch
@@ -105,6 +105,7 @@ def _asked(
             seconds = kernel.compile_s
             return _draft(scope, config, lost.outcome, detail=str(lost), compile_s=seconds)
         assert isinstance(result, Trialled)
+        _tell_of_memory(scope, result)
         return _draft(
             scope,
             config,
@@ -117,6 +118,14 @@ def _asked(
             conditions=marked(result.conditions),
         )
     return None
+
+
+def _tell_of_memory(scope: Scope, result: Trialled) -> None:
+    """What the trial had to do without, once for a layer."""
+    said = lacking(result.conditions)
+    if said:
+        problem = scope.task.problem
+        scope.watch.note_once(f"n={problem.n} k={problem.k}: {said}")
 
 
 def _draft(scope: Scope, config: KernelConfig, outcome: Outcome, **shown: Any) -> MeasurementDraft:

@@ -16,7 +16,7 @@ from humming.plan import Kernel
 from humming.quantize.layout import PackedWeight
 from humming.spec.canonical import plain
 from humming.spec.device import Device
-from tuner.measuring.conditions import Conditions, clean_rounds, monitor_for
+from tuner.measuring.conditions import Conditions, clean_rounds, lacking, monitor_for
 from tuner.measuring.policy import policy_of
 from tuner.measuring.samples import Dealt, Sample, paired_us, samples_us, warm_up
 from tuner.measuring.samples_cpu import cpu_sample
@@ -76,7 +76,7 @@ class Bench:
 
     def opened(self) -> Done:
         """What the user should know of the tensors."""
-        return Done(_lacking(self._sets.record()))
+        return Done(lacking(self._sets.record()))
 
     def trial(self, request: Trial) -> Trialled:
         """Verify, then time."""
@@ -253,18 +253,6 @@ class Bench:
     @property
     def _threads(self) -> int:
         return self._device.threads or 1
-
-
-def _lacking(record: dict[str, Any]) -> str:
-    """One phrase where memory did not hold all copies of the weight; else empty."""
-    sets, wanted = record["weight_sets"], record["wanted_sets"]
-    if sets == wanted:
-        return ""
-    state = "still exceed" if record["cold"] else "do not exceed"
-    return (
-        f"memory holds {sets} of {wanted} copies of the weight, which {state} the cache"
-        f"{'' if record['cold'] else ', so nothing is promoted'}"
-    )
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor) -> Callable[[], object]:

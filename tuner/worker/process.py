@@ -31,6 +31,7 @@ from tuner.worker.messages import (
     Request,
     Trial,
 )
+from tuner.worker.pinning import pin
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
@@ -101,6 +102,7 @@ def serve(pipe: Connection) -> None:
     if where.type == "cuda":
         torch.cuda.set_device(where)
     else:
+        pin(device.threads or 1)
         torch.set_num_threads(device.threads or 1)
     pipe.send(Done())
     heart = Heart(pipe)
