@@ -116,7 +116,8 @@ def _cost(config: Wgmma8Config, problem: Problem, device: Device) -> float:
 
 def deepest(config: Wgmma8Config, problem: Problem, device: Device) -> Wgmma8Config | None:
     """`config` with as many stages as its blocks find room for."""
-    for stages in range(_MOST_STAGES, 1, -1):
+    turns = config.k_warpgroups
+    for stages in range(_MOST_STAGES // turns * turns, turns, -turns):
         deep = replace(config, num_stages=stages)
         smem = wgmma8_smem_bytes(deep, problem)
         if smem <= smem_per_block(device) and blocks_fit(

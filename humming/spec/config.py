@@ -184,11 +184,10 @@ class Wgmma8Config:
                  fewer bits of fp8 products
     dependent_launch  1: the weights' stream starts before the kernel before has ended
     k_warpgroups      warpgroups that have the same rows of w, and units of k in turns (1 = off)
+    split_k           blocks of a cluster that share an output tile's k (1 = off)
     """
 
     family: ClassVar[str] = "wgmma8"
-    split_k: ClassVar[int] = 1
-    """Not a knob: blocks of a cluster that share an output tile's k."""
     block_m: int
     warpgroups: int
     tiles_n: int
@@ -200,6 +199,7 @@ class Wgmma8Config:
     promote: int
     dependent_launch: int
     k_warpgroups: int = 1
+    split_k: int = 1
 
     def __str__(self) -> str:
         text = f"wgmma8 {self.block_m}x{self.warpgroups}x{64 * self.tiles_n} d{self.num_stages}"
@@ -210,6 +210,7 @@ class Wgmma8Config:
             ("stream", self.stream_k, 0),
             ("promote", self.promote, 0),
             ("turns", self.k_warpgroups, 1),
+            ("k/", self.split_k, 1),
             ("pdl", self.dependent_launch, 1),
         ):
             text += f" {mark}{value}" if value != off else ""

@@ -43,9 +43,10 @@ BROKEN = {
     "wgmma8_promote_range": {"promote": 2},
     "wgmma8_dependent_launch_range": {"dependent_launch": 2},
     "wgmma8_blocks_per_sm_range": {"blocks_per_sm": 5},
+    "wgmma8_split_k": {"split_k": 2, "stream_k": 1},
     "wgmma8_k_warpgroups": {"k_warpgroups": 3, "warpgroups": 3, "block_m": 16},
     "wgmma8_takes_turns": {"k_warpgroups": 2, "warpgroups": 1},
-    "wgmma8_stages_of_turns": {"k_warpgroups": 4, "warpgroups": 4, "num_stages": 4},
+    "wgmma8_stages_of_turns": {"k_warpgroups": 4, "warpgroups": 4, "num_stages": 6},
 }
 
 
@@ -125,11 +126,13 @@ def test_the_formula_of_shared_memory_is_the_wgmma8_kernels_own():
         config = replace(
             PLAIN_WGMMA8,
             block_m=16 * generator.randint(1, 16),
-            warpgroups=generator.randint(1, 2),
+            warpgroups=generator.choice((1, 2, 4)),
             tiles_n=generator.randint(1, 2),
             num_stages=generator.randint(2, 12),
             blocks_per_sm=generator.randint(1, 2),
+            split_k=generator.choice((1, 2, 4)),
         )
+        config = replace(config, k_warpgroups=generator.choice((1, config.warpgroups)))
         asked = byte_problem(FORMATS[number % len(FORMATS)])
         values = {
             **vars(config),

@@ -80,6 +80,8 @@ def _check(configs: list[Wgmma8Config], m: int, n: int, k: int, format: str) -> 
     whole = QuantFormat.parse(format).activation.dtype.is_integer
     x, _, packed, bias, answer, bound = _operands(m, n, k, format)
     for config in configs:
+        if -(-k // 128) < config.split_k:
+            continue
         loaded = kernel_for(config, byte_problem(format))
         first = launch(loaded, x, packed, bias)
         again = launch(loaded, x, packed, bias)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from humming.errors import LayoutError
 from humming.jit.cache import CompiledKernel
 from humming.jit.cuda.counters import zero_words
 from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction
@@ -79,6 +80,12 @@ class Wgmma8Kernel(CudaKernel):
         workspace: torch.Tensor | None,
     ) -> None:
         m, n, k, index, config = out.shape[0], packed.n, packed.k, function.index, self._config
+        if -(-k // _UNIT_K) < config.split_k:  # a block without columns would be waited for
+            raise LayoutError(
+                f"a kernel of split_k={config.split_k} needs k > {_UNIT_K * (config.split_k - 1)}, "
+                f"but got k={k}"
+            )
+        cluster = config.cluster_n * config.split_k
         dealt = wgmma_deal(config, m, n, k, self._sm_counts[index])
         partials, counters = 0, 0
         if dealt.runs:
@@ -111,11 +118,11 @@ class Wgmma8Kernel(CudaKernel):
             out.stride(0) if m > 1 else n,
         )
         function.launch(
-            (1, dealt.clusters * config.cluster_n),
+            (1, dealt.clusters * cluster),
             self._threads,
             values,
             self._TYPES,
-            cluster=config.cluster_n,
+            cluster=cluster,
             dependent=bool(config.dependent_launch) and launched_before(packed.codes),
         )
 

@@ -23,6 +23,7 @@ _REGISTERS = 65536  # of a multiprocessor
 _REGISTERS_MOST = 240  # of a thread
 _FILL_REGISTERS = 32
 _WORKING_REGISTERS = 40  # of a thread, beside sums and fragments
+_TURN_REGISTERS = 10  # of a thread, where warpgroups take turns and codes are bytes
 _PART_ROWS = 128  # of x, whose products are promoted at once
 _PROMOTED_BLOCKS = 2
 _COUNT_MOST = 2**30  # of rows and of tiles: they are counted in 32 bits
@@ -45,7 +46,10 @@ def wgmma8_smem_bytes(config: Wgmma8Config, problem: Problem) -> int:
     # barriers first; its base is aligned to 1024 by hand
     groups = config.warpgroups // max(config.k_warpgroups, 1)
     turns = (config.k_warpgroups - 1) * config.tiles_n * config.block_m // 8 * 2048
-    rings = config.num_stages * stage + groups * (staged + turns)
+    columns, at_once = config.block_m // 8, 4 if wide else 2
+    pieces = -(-(config.tiles_n * columns // at_once) // max(config.split_k, 1))
+    exchange = (config.split_k - 1) * pieces * at_once * 2048
+    rings = config.num_stages * stage + groups * (staged + turns + exchange)
     return 1024 + table + rings + 1024
 
 
@@ -70,9 +74,9 @@ def _gains_bits(problem: Problem) -> bool:
 
 def wgmma8_registers(config: Wgmma8Config, problem: Problem) -> tuple[int, int]:
     """(what a thread that multiplies wants, what it gets)."""
-    tiles = config.tiles_n
+    tiles, direct = config.tiles_n, problem.quant.weight.dtype.bits == 8
     wanted = tiles * config.block_m // 2 + _WORKING_REGISTERS
-    direct = problem.quant.weight.dtype.bits == 8
+    wanted += _TURN_REGISTERS if config.k_warpgroups > 1 and direct else 0
     if config.promote:
         wanted += min(config.block_m, _PART_ROWS) // 2 + (0 if direct else 24)
         wanted += 6 * tiles if _row_groups(problem) else 0
@@ -201,9 +205,10 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "experts_knobs",
-        lambda c, p, d: p.op == "dense" or (c.cluster_n == 1 and not c.stream_k),
+        lambda c, p, d: p.op == "dense" or (c.cluster_n == c.split_k == 1 and not c.stream_k),
         lambda c, p, d: (
-            f"experts take cluster_n 1 and stream_k 0, but got {c.cluster_n} and {c.stream_k}"
+            "experts take cluster_n and split_k 1 and stream_k 0, but got "
+            f"{c.cluster_n}, {c.split_k} and {c.stream_k}"
         ),
     ),
     _rule(
@@ -257,6 +262,25 @@ RULES: tuple[Rule, ...] = (
     _range("stream_k", 0, 1),
     _range("promote", 0, 1),
     _rule(
+        "split_k",
+        lambda c, p, d: (
+            c.split_k in (1, 2, 4) and (c.split_k == 1 or (c.cluster_n == 1 and c.stream_k == 0))
+        ),
+        lambda c, p, d: (
+            "split_k must be 1, 2 or 4, and not beside cluster_n or stream_k, but got "
+            f"split_k={c.split_k}, cluster_n={c.cluster_n}, stream_k={c.stream_k}"
+        ),
+        static=True,
+    ),
+    _rule(
+        "split_k_shares",
+        lambda c, p, d: -(-p.k // _UNIT_K) >= c.split_k,
+        lambda c, p, d: (
+            f"each of split_k={c.split_k} blocks must have 128 columns or a part of them, but got "
+            f"k={p.k}"
+        ),
+    ),
+    _rule(
         "k_warpgroups",
         lambda c, p, d: c.k_warpgroups in (1, 2, 4),
         lambda c, p, d: f"k_warpgroups must be 1, 2 or 4, but got {c.k_warpgroups}",
@@ -273,10 +297,12 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "stages_of_turns",
-        lambda c, p, d: c.k_warpgroups < c.num_stages,
         lambda c, p, d: (
-            "`k_warpgroups < num_stages` must hold, as a warpgroup keeps one while it waits for "
-            f"its next, but got k_warpgroups={c.k_warpgroups}, num_stages={c.num_stages}"
+            c.k_warpgroups < c.num_stages and c.num_stages % max(c.k_warpgroups, 1) == 0
+        ),
+        lambda c, p, d: (
+            "num_stages must be k_warpgroups twice or more times, as each warpgroup has stages of "
+            f"its own, but got k_warpgroups={c.k_warpgroups}, num_stages={c.num_stages}"
         ),
         static=True,
     ),

@@ -14,9 +14,10 @@
 
 namespace humming {
 
-template <class Config>
+// `Plan_` is the family's own.
+template <class Config, class Plan_ = WgmmaPlan<Config>>
 struct WgmmaExchange {
-  using Plan = WgmmaPlan<Config>;
+  using Plan = Plan_;
   static constexpr int sharers = Config::split_k, columns = Plan::staged_columns;
 
   u32 received, full, free;

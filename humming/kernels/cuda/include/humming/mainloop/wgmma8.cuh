@@ -4,6 +4,7 @@
 // Reads -> writes: codes of x [m, k], packed codes, scales, bias -> out [m, n].
 // Source: own.
 #pragma once
+#include "humming/epilogue/wgmma_exchange.cuh"
 #include "humming/mainloop/wgmma8_promoted.cuh"
 #include "humming/ptx/grid.cuh"
 
@@ -143,20 +144,26 @@ template <class Config>
 __device__ __forceinline__ void group_drain8(const Wgmma8Call& call, u32 shared, int group,
                                              int warp, int lane) {
   using Plan = Wgmma8Plan<Config>;
-  const int turn = group % Plan::turns, rows = group / Plan::turns;
+  const int rows = group / Plan::turns;
   WgmmaSchedule<RowGroups<Config>, Plan> schedule(call);
   Ring8Drain<Config> drain{shared, rows, warp, lane, {}};
   const WgmmaPartials<RowGroups<Config>, Plan> partials(call, shared, rows, warp * 32 + lane);
+  WgmmaExchange<Config, Plan> exchange(shared, rows, warp * 32 + lane, schedule.rank_along_k());
   WgmmaWork work;
 #pragma unroll 1
   while (schedule.next(work)) {
+    const int turn = drain.turn_of(group);
     Wgmma8Scales<Config> scales(call, work, rows, warp, lane, turn);
     WgmmaSums<Config> sums;
     if (!group_take_turns<Config>(sums, drain, scales, work.units, shared, rows, turn,
                                   warp * 32 + lane))
       continue;
     u32 own = 0xFFFFFFFFu;
-    if (work.sharers > 1) own = partials.meet(sums, work, schedule);
+    if constexpr (Config::split_k > 1) {
+      own = exchange.meet(sums);
+    } else if constexpr (Config::stream_k != 0) {
+      if (work.sharers > 1) own = partials.meet(sums, work, schedule);
+    }
     group_store8<Config>(sums, own, call, work, shared, rows, warp, lane);
   }
 }
@@ -184,7 +191,7 @@ __device__ __forceinline__ void block_wgmma8(const Wgmma8Maps& maps, u32 shared,
   }
   if constexpr (Plan::scaled_codes) block_fill_table<Config>(shared + Plan::table);
   __syncthreads();
-  if constexpr (Config::cluster_n > 1) {  // every block's barriers are ready
+  if constexpr (Plan::cluster > 1) {  // every block's barriers are ready
     ptx::cluster_arrive();
     ptx::cluster_wait();
   }
@@ -196,7 +203,7 @@ __device__ __forceinline__ void block_wgmma8(const Wgmma8Maps& maps, u32 shared,
     if constexpr (Config::dependent_launch != 0) ptx::grid_dependency_wait();
     group_drain8<Config>(call, shared, warp / 4, warp % 4, lane);
   }
-  if constexpr (Config::cluster_n > 1) {  // no block ends while another may arrive at its barriers
+  if constexpr (Plan::cluster > 1) {  // no block ends while another may arrive at its barriers
     __syncwarp();
     ptx::cluster_arrive();
     ptx::cluster_wait();

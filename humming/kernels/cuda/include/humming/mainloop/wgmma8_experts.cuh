@@ -65,7 +65,7 @@ __device__ __forceinline__ void group_drain8_experts(const Wgmma8Call& all,
                                                      int group, int warp, int lane) {
   using Plan = Wgmma8Plan<Config>;
   WgmmaExpertsWalk<Config, Plan> walk(all, experts);
-  const int turn = group % Plan::turns, rows = group / Plan::turns;
+  const int rows = group / Plan::turns;
   Ring8Drain<Config> drain{shared, rows, warp, lane, {}};
   WgmmaWork work;
   ExpertTile tile;
@@ -79,6 +79,7 @@ __device__ __forceinline__ void group_drain8_experts(const Wgmma8Call& all,
       continue;
     }
     take_rows<Config>(call, experts, tile);
+    const int turn = drain.turn_of(group);
     Wgmma8Scales<Config> scales(call, work, rows, warp, lane, turn);
     WgmmaSums<Config> sums;
     const int thread = warp * 32 + lane;

@@ -18,11 +18,16 @@ struct Wgmma8Rules {
   static_assert(Config::cluster_n == 1 || Config::cluster_n == 2 || Config::cluster_n == 4,
                 "wgmma8_cluster_n");
   static_assert(Config::block_m % (8 * Config::cluster_n) == 0, "wgmma8_cluster_shares_x");
+  static_assert(Config::split_k == 1 || ((Config::split_k == 2 || Config::split_k == 4) &&
+                                         Config::cluster_n == 1 && Config::stream_k == 0),
+                "wgmma8_split_k");
   static_assert(2 <= Config::num_stages && Config::num_stages <= 32, "wgmma8_num_stages_range");
   static_assert(Config::k_warpgroups == 1 || Config::k_warpgroups == 2 || Config::k_warpgroups == 4,
                 "wgmma8_k_warpgroups");
   static_assert(Config::warpgroups % Config::k_warpgroups == 0, "wgmma8_takes_turns");
-  static_assert(Config::k_warpgroups < Config::num_stages, "wgmma8_stages_of_turns");
+  static_assert(Config::k_warpgroups < Config::num_stages &&
+                    Config::num_stages % Config::k_warpgroups == 0,
+                "wgmma8_stages_of_turns");
   static_assert(1 <= Config::raster_group_m && Config::raster_group_m <= 64,
                 "wgmma8_raster_group_m_range");
   static_assert(0 <= Config::stream_k && Config::stream_k <= 1, "wgmma8_stream_k_range");

@@ -2,7 +2,8 @@
 //   constants, and which accumulators its warpgroups have.
 // Run by nobody; constants only.
 // Reads -> writes: nothing. [barriers | table of scaled codes | x ring | weight ring | scales of x, or
-//   of groups of w | staged output | sums of warpgroups that take turns].
+//   of groups of w | staged output | sums of warpgroups that take turns,
+//   and of other blocks of the cluster].
 // Source: own.
 #pragma once
 #include "humming/ptx/types.cuh"
@@ -21,7 +22,7 @@ struct Wgmma8Plan {
   static constexpr int slot_warps = consumer_warps / turns;  // that read a stage
   static constexpr int row_tiles = block_rows / 16;
 
-  static constexpr int cluster = Config::cluster_n;  // blocks of one
+  static constexpr int cluster = Config::cluster_n * Config::split_k;  // blocks of one
 
   // A stage is a unit of work: 128 columns, 128 bytes of a row of x.
   static constexpr int unit_k = 128, steps = unit_k / 32;
@@ -59,6 +60,7 @@ struct Wgmma8Plan {
   static constexpr int full_barriers = 0;
   static constexpr int empty_barriers = 8 * Config::num_stages;
   static constexpr int flags = 16 * Config::num_stages;  // one word a warpgroup
+  static constexpr int exchange_barriers = flags + 16;   // two a warpgroup
   static constexpr int table = 1024;
   static constexpr int x_ring = scaled_codes ? 2048 : 1024;
   static constexpr int weight_ring = x_ring + Config::num_stages * x_stage_bytes;
@@ -73,8 +75,15 @@ struct Wgmma8Plan {
   // Sums of warpgroups that took turns, but the first: [turn][tile][column][thread] of four fp32.
   static constexpr int turn_sums = staged + row_groups * staged_bytes;
   static constexpr int turn_bytes = Config::tiles_n * columns * 2048;
-  static constexpr int bytes = turn_sums + row_groups * (turns - 1) * turn_bytes +
-                               1024;  // the base is aligned to 1024 by hand
+  // Pieces of sums that the blocks of a cluster send each other: a tile and the staged columns.
+  static constexpr int pieces = Config::tiles_n * columns / staged_columns;
+  static constexpr int own_pieces = (pieces + Config::split_k - 1) / Config::split_k;
+  static constexpr int piece_sums_bytes = staged_columns * 2048;
+  static constexpr int exchange = turn_sums + row_groups * (turns - 1) * turn_bytes;
+  static constexpr int exchange_bytes =  // of a warpgroup
+      (Config::split_k - 1) * own_pieces * piece_sums_bytes;
+  static constexpr int bytes =
+      exchange + row_groups * exchange_bytes + 1024;  // the base is aligned to 1024 by hand
   static __device__ __forceinline__ u32 aligned(u32 shared) {
     return (shared + 1023) / 1024 * 1024;
   }

@@ -32,6 +32,13 @@ __device__ __forceinline__ void ring8_init(u32 shared) {
     ptx::mbarrier_init(shared + Plan::full_barriers + 8 * s, Config::grouped ? 129 : 1);
     ptx::mbarrier_init(shared + Plan::empty_barriers + 8 * s, Plan::slot_warps * Config::cluster_n);
   }
+  if constexpr (Config::split_k > 1) {
+#pragma unroll
+    for (int g = 0; g < Plan::row_groups; ++g) {
+      ptx::mbarrier_init(shared + Plan::exchange_barriers + 16 * g, 1);
+      ptx::mbarrier_init(shared + Plan::exchange_barriers + 16 * g + 8, 4 * Config::split_k);
+    }
+  }
 }
 
 template <class Config>
@@ -98,6 +105,11 @@ struct Ring8Drain {
     } else {
       skip(Plan::turns);
     }
+  }
+  // Which of the turns of the work that begins here a warpgroup has: always the same slots, so that it
+  // has seen all of their phases.
+  __device__ __forceinline__ int turn_of(int group) const {
+    return (group - static_cast<int>(place.slot)) & (Plan::turns - 1);
   }
   __device__ __forceinline__ void skip_to_turn(int turn) {
     if constexpr (Plan::turns > 1) skip(turn);
