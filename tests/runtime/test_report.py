@@ -9,8 +9,13 @@ from torch import nn
 
 import humming
 from humming.dispatch import notices
+from humming.dispatch.heuristics import heuristic
+from humming.dispatch.tables import Interval, TableEntry, Trials, write_generation
 from humming.errors import LayoutError, UntunedWarning
+from humming.jit.identity import here, serving_device
 from humming.settings import logs
+from humming.spec.config import CpuConfig, config_id
+from humming.spec.problem import Problem
 
 
 @pytest.fixture(autouse=True)
@@ -107,3 +112,38 @@ def test_lines_of_dispatch_where_they_are_asked_for(monkeypatch, capfd):
     assert len(lines) == 1
     assert lines[0].startswith("humming dispatch: int4g32 n=56 k=96 m=3 fp32 on cpu -> ")
     assert "(heuristic, m in [" in lines[0]
+
+
+def with_neighbours(tmp_path):
+    """A table of four layers, whose configs beat the heuristic on each other, as a file."""
+    config = CpuConfig("stream", "generic", 1, 32, 128, 2, 0, 1)
+    device = serving_device()
+    entries = []
+    for n, k in ((64, 256), (128, 256), (64, 512), (128, 512)):
+        layer = Problem("int4g128", n, k, 0, "fp32", "fp32")
+        trials = []
+        for m in (1, 2):
+            default = config_id(heuristic(layer.at(m), device))
+            ratios = {default: 1.0, config_id(config): 0.8}
+            trials.append(Trials(m, default, tuple(sorted(ratios.items()))))
+        intervals = (Interval(0, 3, 1, config, 8.0, 10.0, f"{n}x{k}"),)
+        entries.append(TableEntry(here(device), layer, intervals, tuple(trials)))
+    return write_generation(entries, tmp_path).path, config
+
+
+def test_a_neighbours_config_is_named_wherever_the_user_looks(tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("HUMMING_LOG", "dispatch")
+    table, config = with_neighbours(tmp_path)
+    model = nn.Sequential(nn.Linear(256, 96, bias=False))
+    humming.convert(model, "int4g128")
+    humming.prepare(model, table=table, m=1)
+    said = "transfer from int4g128 n=128 k=256 m=1; expected 0.80 x the heuristic's time"
+    assert said in str(model[0])
+    (layer,) = humming.report(model).layers
+    first = layer.intervals[0]
+    assert (first.config, first.source) == (str(config), "transfer exact")
+    assert first.transfer.startswith(said) and (first.us, first.speedup) == (None, None)
+    assert said in str(layer) and layer.tune_with is not None
+    with pytest.warns(UntunedWarning, match="so a neighbour's config serves"):
+        model(torch.randn(1, 256))
+    assert f"{config} (transfer exact, record 128x256, {said}" in capfd.readouterr().err
