@@ -76,7 +76,7 @@ def wgmma8_registers(config: Wgmma8Config, problem: Problem) -> tuple[int, int]:
     """(what a thread that multiplies wants, what it gets)."""
     tiles, direct = config.tiles_n, problem.quant.weight.dtype.bits == 8
     wanted = tiles * config.block_m // 2 + _WORKING_REGISTERS
-    wanted += _TURN_REGISTERS if config.k_warpgroups > 1 and direct else 0
+    wanted += _TURN_REGISTERS if config.k_warpgroups > 1 and direct and not config.promote else 0
     if config.promote:
         wanted += min(config.block_m, _PART_ROWS) // 2 + (0 if direct else 24)
         wanted += 6 * tiles if _row_groups(problem) else 0
