@@ -79,7 +79,7 @@ def wgmma8_registers(config: Wgmma8Config, problem: Problem) -> tuple[int, int]:
     wanted += _TURN_REGISTERS if config.k_warpgroups > 1 and direct and not config.promote else 0
     if config.promote:
         wanted += min(config.block_m, _PART_ROWS) // 2 + (0 if direct else 24)
-        wanted += 6 * tiles if _row_groups(problem) else 0
+        wanted += (10 if config.k_warpgroups > 1 else 6) * tiles if _row_groups(problem) else 0
     elif not direct:
         wanted += 16 * tiles  # fragments of two steps, codes of a unit
         wanted += 8 * tiles if problem.quant.weight.scale_dtype else 0
