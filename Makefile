@@ -6,7 +6,7 @@ TORCH ?= torch>=2.7
 VENV ?= .venv
 MODEL ?= examples/models/qwen3-0.6b-int4g128
 BUDGET ?= 60s
-# Processes of test-all, and what it runs of the tests: parts add up in its record.
+# Processes of tests, and what test-all runs of them: parts add up in its record.
 JOBS ?= auto
 TESTS ?= tests
 
@@ -21,7 +21,7 @@ tune: $(VENV)/.installed
 	$(BIN)/humming-tune --model $(MODEL) --budget $(BUDGET)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 test-all: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(TESTS) -m "not gpu" -n $(JOBS) --dist worksteal \

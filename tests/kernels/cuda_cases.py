@@ -73,12 +73,13 @@ def problem(
     return Problem(format, n, k, m, activation, activation, layout=CUDA_LAYOUT, act_order=act_order)
 
 
-def cover() -> list[Case]:
-    """Legal cases in which every legal pair of (capability, activation, knob values) meets.
+def cover(everywhere: bool) -> list[Case]:
+    """Legal cases in which every legal pair of (activation, knob values) meets on some GPU, and
+    every GPU is; `everywhere`: each value meets each GPU too.
 
     Greedy over random cases: deterministic, and near the fewest there can be.
     """
-    chosen = greedy(PLAIN, CHOICES, 6000)
+    chosen = greedy(PLAIN, CHOICES, 6000 if everywhere else 3000, everywhere)
     for capability in CAPABILITIES:
         for activation in ("bf16", "fp16"):
             case = (gpu(capability), activation, DequantizeConfig(8, 1 + len(chosen) % 4, 0))
@@ -102,11 +103,13 @@ def compile_cases(cases: list[Case]) -> list[nvrtc.Cubin | CompileError]:
         return list(pool.map(one, cases))
 
 
-def greedy(plain: KernelConfig, choices: dict[str, tuple[int, ...]], tries: int) -> list[Case]:
+def greedy(
+    plain: KernelConfig, choices: dict[str, tuple[int, ...]], tries: int, everywhere: bool
+) -> list[Case]:
     """Of `tries` random cases, `plain` with other knobs, few in which all their pairs meet."""
     generator = random.Random(0)
     sampled = [case for case in (_draw(generator, plain, choices) for _ in range(tries)) if case]
-    pairs = {case: _pairs(case, choices) for case in sampled}
+    pairs = {case: _pairs(case, choices, everywhere) for case in sampled}
     missing = set().union(*pairs.values())
     chosen: list[Case] = []
     while missing:
@@ -127,8 +130,9 @@ def _draw(
     return device, activation, config
 
 
-def _pairs(case: Case, choices: dict[str, tuple[int, ...]]) -> frozenset[object]:
+def _pairs(case: Case, choices: dict[str, tuple[int, ...]], everywhere: bool) -> frozenset[object]:
     device, activation, config = case
-    facts = [("device", device.arch), ("activation", activation)]
+    facts: list[object] = [("activation", activation)]
     facts += [(knob, getattr(config, knob)) for knob in choices]
-    return frozenset(combinations(facts, 2))
+    gpu = ("device", device.arch)
+    return frozenset([gpu, *combinations([gpu, *facts] if everywhere else facts, 2)])

@@ -78,7 +78,7 @@ def mma_configs(capability: tuple[int, int], activation: str = "fp16") -> list[M
     return [c for c in found if not config_violations(c, problem(activation), gpu(capability))]
 
 
-def mma_cover() -> list[Case]:
-    """Legal cases in which every legal pair of (capability, activation, knob values) meets; greedy
-    over random ones, deterministic."""
-    return greedy(PLAIN_MMA, CHOICES, 4000)
+def mma_cover(everywhere: bool) -> list[Case]:
+    """Legal cases in which every legal pair of (activation, knob values) meets, and every GPU is;
+    `everywhere`: each value meets each GPU too. Greedy over random ones, deterministic."""
+    return greedy(PLAIN_MMA, CHOICES, 4000, everywhere)

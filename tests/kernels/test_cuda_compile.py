@@ -20,8 +20,9 @@ SHAPES = [(8192, 8192), (6144, 4096), (28672, 4096), (4096, 14336), (8192, 1024)
 OTHER_SHAPES = [(640, 512), (1024, 28672), (32768, 512), (2048, 1024), (151936, 1024), (1000, 4104)]
 
 
-def test_a_pairwise_cover_compiles_without_warnings():
-    cases = cover()
+@pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_pairwise_cover_compiles_without_warnings(everywhere):
+    cases = cover(everywhere)
     assert {case[0].compute_capability for case in cases} == set(CAPABILITIES)
     assert any(getattr(case[2], "warpgroup", 0) for case in cases)
     for case, cubin in zip(cases, compile_cases(cases), strict=True):

@@ -61,10 +61,9 @@ def _compile(calls: list[Call]) -> None:
 
 
 def test_a_cover_of_formats_and_gpus_compiles_without_warnings():
-    skinny, dequantize = _calls(["skinny"], FORMATS), _calls(["dequantize"], FORMATS[::4])
-    calls = [*skinny, *dequantize]
-    seen = {asked.format for config, asked, _ in calls if config.family == "skinny"}
-    assert set(FORMATS) - seen == {"int5g40", "fp5e2m2g40", "uint4g24z"}
+    calls = [*_calls(["skinny"], FORMATS[::2]), *_calls(["dequantize"], FORMATS[1::2])]
+    seen = {asked.format for _, asked, _ in calls}
+    assert set(FORMATS) - seen <= {"int5g40", "fp5e2m2g40", "uint4g24z"}  # not by skinny
     for family in CONFIGS:
         archs = {device.arch for config, _, device in calls if config.family == family}
         assert len(archs) >= 10

@@ -16,8 +16,9 @@ from humming.jit.source import render
 from humming.spec.legality import config_violations, problem_violations
 
 
-def test_a_pairwise_cover_compiles_without_warnings():
-    cases = mma_cover()
+@pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_pairwise_cover_compiles_without_warnings(everywhere):
+    cases = mma_cover(everywhere)
     assert {case[0].compute_capability for case in cases} == set(CAPABILITIES)
     for case, cubin in zip(cases, compile_cases(cases), strict=True):
         assert isinstance(cubin, Cubin), f"{case}: {cubin}"
