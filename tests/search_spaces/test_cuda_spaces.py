@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from humming.dispatch.heuristics import runners_up
@@ -156,6 +156,7 @@ def test_mma_has_candidates_for_many_rows(m, capability):
         format=st.sampled_from(["int4g128", "int8", "uint3g64z", "mxfp4"]),
     )
 )
+@example(_problem(257, 904, 33))
 def test_no_two_candidates_of_wgmma_are_one_kernel_in_effect(problem):
     device = gpu((9, 0))
     found = _legal("wgmma", problem, device)
