@@ -1,7 +1,9 @@
-"""Records a sweep: every legal config of one layer, or a sample that is the same for all layers,
-checked, then timed at many m. What is made of it without the device is replay.py and transfer.py.
+"""Records a sweep: every legal config of one layer, or of several layers a sample that is the same
+for all, checked, then timed at many m. What is made of it without the device is replay.py and
+transfer.py.
 
 python -m benchmarks.sweep --n 1024 --k 1024 --m 1,2,4 --device cpu --threads 1 --out FILE
+python -m benchmarks.sweep --n 4096,8192 --k 4096,1024 --sample 24 --device cuda:0 --out FOLDER
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from humming.spec.canonical import plain
 from humming.spec.config import KernelConfig, config_id, config_to_dict
 from humming.spec.device import Device
 from humming.spec.layouts import layout_for
+from humming.spec.legality import config_violations
 from humming.spec.problem import Problem
 from search_spaces.load import load_spaces
 from tuner.planning.tasks import parse_m
@@ -41,31 +44,56 @@ def main() -> None:
     """Command line."""
     asked = _arguments()
     device = serving_device(asked.threads) if asked.device == "cpu" else find_device(asked.device)
-    layer = Problem(asked.format, asked.n, asked.k, 1, layout=layout_for(device, asked.format))
     m_values = parse_m(asked.m)
+    layout = layout_for(device, asked.format)
+    shapes = zip(_numbers(asked.n), _numbers(asked.k), strict=True)
+    layers = [Problem(asked.format, n, k, 1, layout=layout) for n, k in shapes]
+    shared = {m: _shared([layer.at(m) for layer in layers], device, asked.sample) for m in m_values}
+    with Worker(device) as worker:
+        for layer in layers:
+            offered = {
+                m: {
+                    key: config
+                    for key, config in configs.items()
+                    if not config_violations(config, layer.at(m), device)
+                }
+                for m, configs in shared.items()
+            }
+            _sweep(asked, layer, offered, device, worker)
+
+
+def _sweep(
+    asked: argparse.Namespace,
+    layer: Problem,
+    offered: dict[int, dict[str, KernelConfig]],
+    device: Device,
+    worker: Worker,
+) -> None:
+    """One layer, written as far as it came after each m."""
     start = time.monotonic()
-    offered = {m: _offered(layer.at(m), device, asked.sample) for m in m_values}
     configs = {key: config for of_m in offered.values() for key, config in of_m.items()}
     kernels = _compiled(configs, layer, device)
-    print(
-        f"{len(kernels)} of {len(configs)} compiled, {time.monotonic() - start:.0f} s", flush=True
-    )
-    with Worker(device) as worker:
-        wrong = _check(kernels, configs, offered, layer, worker) if asked.check else {}
-        print(f"{len(wrong)} wrong, {time.monotonic() - start:.0f} s", flush=True)
-        times: dict[int, dict[str, float]] = {}
-        for m in m_values:
-            keys = [key for key in offered[m] if key in kernels and key not in wrong]
-            times[m] = _timed(keys, kernels, layer.at(m), device, worker, asked.rounds)
-            best = min(times[m].values(), default=float("nan"))
-            print(f"m={m}: {len(keys)} configs, best {best:.2f} us", flush=True)
-            _write(asked, device, layer, configs, times, wrong, time.monotonic() - start)
+    said = f"n={layer.n} k={layer.k}: {len(kernels)} of {len(configs)} compiled"
+    print(f"{said}, {time.monotonic() - start:.0f} s", flush=True)
+    wrong = _check(kernels, configs, offered, layer, worker) if asked.check else {}
+    print(f"{len(wrong)} wrong, {time.monotonic() - start:.0f} s", flush=True)
+    times: dict[int, dict[str, float]] = {}
+    for m in offered:
+        keys = [key for key in offered[m] if key in kernels and key not in wrong]
+        times[m] = _timed(keys, kernels, layer.at(m), device, worker, asked.rounds)
+        best = min(times[m].values(), default=float("nan"))
+        print(f"m={m}: {len(keys)} configs, best {best:.2f} us", flush=True)
+        _write(asked, device, layer, configs, times, wrong, time.monotonic() - start)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--n", type=int, required=True)
-    parser.add_argument("--k", type=int, required=True)
+    parser.add_argument("--n", required=True, help="of each layer, separated by commas")
+    parser.add_argument("--k", required=True, help="of each layer, in the same order")
     parser.add_argument("--m", default="1,2,4,8,16,32,64,128,256")
     parser.add_argument("--format", default="int4g128")
     parser.add_argument("--device", default="cpu")
@@ -73,16 +101,20 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, help="so many configs, the same for all layers")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--check", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="a file; of several a folder")
     return parser.parse_args()
 
 
-def _offered(problem: Problem, device: Device, sample: int | None) -> dict[str, KernelConfig]:
-    """All, or the `sample` of the least ids, which are hashes, and the heuristic's."""
-    found = legal_candidates(problem, device, load_spaces()).configs
-    default = heuristic(problem, device)
-    kept = sorted(found)[:sample]
-    return {**{key: found[key] for key in kept}, config_id(default): default}
+def _shared(problems: list[Problem], device: Device, sample: int | None) -> dict[str, KernelConfig]:
+    """All candidates of one layer at one m, or of several the `sample` of the least ids, which are
+    hashes, and the heuristic's of each."""
+    spaces = load_spaces()
+    found: dict[str, KernelConfig] = {}
+    for problem in problems:
+        found |= legal_candidates(problem, device, spaces).configs
+    defaults = [heuristic(problem, device) for problem in problems]
+    kept = {key: found[key] for key in sorted(found)[:sample]} if sample else found
+    return {**kept, **{config_id(default): default for default in defaults}}
 
 
 def _compiled(
@@ -177,7 +209,10 @@ def _write(
         "wrong": {order[key]: why for key, why in wrong.items()},
         "us": {m: {order[key]: us for key, us in of_m.items()} for m, of_m in times.items()},
     }
-    asked.out.write_text(json.dumps(body, separators=(",", ":")) + "\n", "utf-8")
+    file = asked.out
+    if file.is_dir():
+        file = file / f"sweep_{device.kind}_{layer.format}_{layer.n}x{layer.k}.json"
+    file.write_text(json.dumps(body, separators=(",", ":")) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
