@@ -165,8 +165,12 @@ def _tile(problem: Problem, device: Device, block_m: int, warpgroup: bool) -> _T
     most = 7 if warpgroup else {1: 8, 8: 14, 16: 10, 24: 6, 32: 4}[block_m]
     if (device.compute_capability or (0, 0)) < (8, 0):  # weights are held in registers too
         most = {1: 7, 8: 6, 16: 5, 24: 3, 32: 2}[block_m]
+        if block_m == 16 and not problem.quant.weight.dtype.is_integer:
+            most = 3
     if block_m > 16 and 0 < cuda_group_size(problem.quant.weight) < 128:
         most -= 1  # sums of several groups, or shared products of x
+        if not warpgroup and cuda_group_size(problem.quant.weight) <= 32:
+            most = min(most, 3)
     if block_m <= 8 and cuda_group_size(problem.quant.weight) == 16:
         most = 2  # small blocks hide the latency of so many scales
     most = min(most, row_tiles)
@@ -256,7 +260,8 @@ def _for_format(config: SkinnyConfig, problem: Problem) -> SkinnyConfig:
         return replace(config, num_stages=min(stages, 3), stage_tiles=1)
     if cuda_group_size(problem.quant.weight) == 16:
         config = replace(config, warps=min(config.warps, 8))
-    stage_tiles = 2 if config.tiles_n % 2 == 0 else 1
+    many = config.block_m > 24 and 0 < cuda_group_size(problem.quant.weight) <= 32
+    stage_tiles = 2 if config.tiles_n % 2 == 0 and not many else 1
     return replace(config, num_stages=min(stages, 4), stage_tiles=stage_tiles)
 
 
