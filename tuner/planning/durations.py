@@ -21,13 +21,14 @@ def durations(
     """Problem -> seconds from the end of the problem before it, of the same process, to its own:
     compiling, making its tensors and finals are in it. The first one of a process counts from its
     first trial. One that was searched twice counts its second time, and the first one to whoever
-    came after it: the sum is what all took."""
+    came after it: the sum is what all took. Trials after it was settled, of neighbours' configs, do
+    not count."""
     rows: dict[str, list[Measurement]] = {}
     for row in evidence:
         rows.setdefault(row.problem_id, []).append(row)
     ends: dict[tuple[str, int], list[tuple[datetime, list[Measurement]]]] = {}
     for key, end_of in settled.items():
-        mine = rows.get(key)
+        mine = [row for row in rows.get(key, ()) if row.finished_at <= end_of.settled_at]
         if mine and end_of.measured:
             ends.setdefault((mine[-1].host, mine[-1].pid), []).append((end_of.settled_at, mine))
     found: dict[Problem, float] = {}

@@ -49,6 +49,11 @@ def test_what_was_settled_without_trials_tells_nothing():
     assert durations([row(FIRST, 0, 1)], {FIRST.id: settled(5, measured=0)}) == {}
 
 
+def test_trials_after_a_problem_was_settled_do_not_count():
+    rows = [row(FIRST, 0, 1), row(FIRST, 50, 51), row(FIRST, 900, 901, pid=2)]
+    assert durations(rows, {FIRST.id: settled(5)}) == {FIRST: 5.0}
+
+
 def test_neighbours_tell_and_nothing_tells_nothing():
     known = {FIRST: 10.0, SECOND: 20.0, OTHER: 30.0, Problem("int4g128", 9**6, 9**6, 512): 900.0}
     assert predicted_s(Problem("int4g128", 2000, 1024, 2), known) == pytest.approx(20.0)
