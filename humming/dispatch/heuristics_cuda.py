@@ -138,7 +138,7 @@ def _skinny(problem: Problem, device: Device, block_m: int) -> Iterator[SkinnyCo
     costly = not stored.is_integer or stored.bits > 4  # codes to decode beside the products
     if can_group and block_m == 16 and (costly or tile.groups < 16 or tile.waves > 1):
         warpgroup, tile = True, _tile(problem, device, block_m, True)
-    best = _wgmma(block_m, tile, costly) if warpgroup else _mma(block_m, tile)
+    best = _wgmma(block_m, tile, costly) if warpgroup else _mma(block_m, tile, capability)
     if problem.quant.weight.dtype.name != "int4" or cuda_group_size(problem.quant.weight) != 128:
         best = _for_format(best, problem)
     if capability < (9, 0):
@@ -195,12 +195,13 @@ def _tile(problem: Problem, device: Device, block_m: int, warpgroup: bool) -> _T
     return _Tile(tiles_n, split_k, -(-groups // split_k), waves)
 
 
-def _mma(block_m: int, tile: _Tile) -> SkinnyConfig:
+def _mma(block_m: int, tile: _Tile, capability: tuple[int, int]) -> SkinnyConfig:
     """Products of a warp: some groups of k for each warp, and enough weights in flight."""
     # A short kernel gains by finding room beside the one before it, which is about to end.
     short = block_m <= 8 and tile.waves * tile.groups * tile.tiles_n <= _SHORT
     warps = 8 if tile.groups > 8 else 4
-    if tile.groups >= 32 and tile.waves == 1 and not short and (block_m == 1 or tile.tiles_n > 12):
+    wide = tile.tiles_n > 12 and capability < (10, 0)  # where registers hold that
+    if tile.groups >= 32 and tile.waves == 1 and not short and (block_m == 1 or wide):
         warps = 16
     even = tile.tiles_n % 2 == 0 and tile.tiles_n * warps <= 200  # else registers spill
     stages = 3 if even and (block_m <= 8 or warps == 16) else 4
