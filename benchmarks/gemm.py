@@ -6,7 +6,8 @@ called as a user calls them. The sides alternate in rounds on one GPU, each as a
 walks over cold weights. `--check FILE` measures rows of a result anew.
 
 Where a format quantizes activations, x is quantized before all timed calls, ours too, and what the
-served layer takes stands beside, as `served_us`; torch's row-wise fp8 product is a further side.
+served layer takes stands beside, as `served_us`; torch's row-wise fp8 product is a further side,
+and DeepGEMM where it is installed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ from typing import Any
 
 import torch
 
-from benchmarks.gemm_codes import BY_TORCH, alone, multiplies_codes, scaled_mm
+from benchmarks.gemm_codes import (
+    BY_DEEP_GEMM,
+    BY_TORCH,
+    alone,
+    deep_gemm,
+    has_deep_gemm,
+    multiplies_codes,
+    scaled_mm,
+)
 from benchmarks.gemm_formats import compared
 from benchmarks.gemm_models import (
     COMPILED_AHEAD,
@@ -174,6 +183,8 @@ def _row(
             samples |= {"us": alone(sides, x, table, device), "served_us": served}
         if format in BY_TORCH:
             samples["scaled_mm_us"] = scaled_mm(sides, x, device)
+        if format in BY_DEEP_GEMM and has_deep_gemm():
+            samples["deep_gemm_us"] = deep_gemm(sides, x, device)
         ours, torchs = sides.errors(x)
         return {**_rounds(samples), "rel_error": ours, "torch_rel_error": torchs}
 

@@ -1,16 +1,21 @@
 """Sides of a comparison that multiply x as codes: our kernel alone, where x was quantized before,
-and torch's own product of fp8 with a scale a row of each. Which sides meet is gemm.py."""
+torch's own product of fp8 with a scale a row of each, and DeepGEMM's of blocks where it is
+installed. Which sides meet is gemm.py."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import statistics
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from benchmarks.gemm_sides import Sides
 from humming.dispatch.dispatcher import lookup, resolve
 from humming.dispatch.tables import TunedTable
+from humming.errors import HummingError
 from humming.jit.cache import compiled
 from humming.jit.cuda.kernel import CudaKernel
 from humming.jit.identity import here
@@ -24,6 +29,8 @@ from tuner.measuring.samples_cuda import cuda_sample
 _FP8 = torch.float8_e4m3fn
 BY_TORCH = ("fp8e4m3-fp8e4m3",)
 """Formats that torch's row-wise product multiplies."""
+BY_DEEP_GEMM = ("fp8e4m3b128-fp8e4m3g128",)
+"""Formats that DeepGEMM multiplies."""
 
 
 def multiplies_codes(format: str, device: Device) -> bool:
@@ -71,6 +78,38 @@ def scaled_mm(sides: Sides, x: torch.Tensor, device: Device) -> Callable[[int], 
         )
 
     return _median_of([call(layer) for layer in sides.layers])
+
+
+def has_deep_gemm() -> bool:
+    """Whether DeepGEMM can be imported."""
+    return importlib.util.find_spec("deep_gemm") is not None
+
+
+def deep_gemm(sides: Sides, x: torch.Tensor, device: Device) -> Callable[[int], float]:
+    """The same of DeepGEMM on our codes and scales; its own choice of a kernel, which it compiles.
+
+    Raises HummingError where it gives other numbers than the dequantized operands.
+    """
+    (m, k), (n, _) = x.shape, sides.quantized.shape
+    kernel = _serving(sides, m, TunedTable("heuristic", ()), device)
+    assert kernel.input is not None
+    made = kernel.input.enqueue(x, x.new_empty(kernel.input.nbytes(m, k), dtype=torch.uint8))
+    assert made.scales is not None
+    of_x = (made.codes.view(_FP8)[:, :k], made.scales.t()[:m])
+    scales = sides.quantized.scales.to(x.device, torch.float32)
+    multiply: Any = importlib.import_module("deep_gemm").fp8_gemm_nt
+    out = x.new_empty(m, n)
+
+    def call(layer: object) -> Callable[[], None]:
+        codes = layer._packed().codes.view(torch.uint8).view(_FP8)[:n, :k]  # type: ignore[attr-defined]
+        return lambda: multiply(of_x, (codes, scales), out, disable_ue8m0_cast=True)
+
+    calls: list[Callable[[], object]] = [call(layer) for layer in sides.layers]
+    calls[0]()
+    exact = sides.layers[0](x)
+    if not torch.allclose(out.float(), exact.float(), rtol=0.05, atol=0.05 * float(exact.std())):
+        raise HummingError(f"DeepGEMM and our layer differ at m={m}, n={n}, k={k}")
+    return _median_of(calls)
 
 
 def _serving(sides: Sides, m: int, table: TunedTable, device: Device) -> CudaKernel:
