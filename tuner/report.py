@@ -9,7 +9,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from humming.dispatch.dispatcher import Dispatch, lookup, resolve
 from humming.spec.config import config_from_dict, config_to_dict
+from humming.spec.problem import Problem
+from tuner.evidence.best import transfer_json
 from tuner.pipeline import Tuned
 from tuner.planning.tasks import Task
 from tuner.store.records import Winner
@@ -27,7 +30,9 @@ def to_json(tuned: Tuned, store: Store) -> dict[str, Any]:
         "device": tuned.identity.device.name,
         "measured": tuned.measured,
         "settled": sum(task.problem.id in settled for task in tuned.tasks),
-        "problems": [_problem_row(task, winners.get(task.problem.id)) for task in tuned.tasks],
+        "problems": [
+            _problem_row(task, winners.get(task.problem.id), tuned) for task in tuned.tasks
+        ],
         "skipped": [
             {
                 "layers": list(skip.group.layers),
@@ -43,23 +48,35 @@ def to_json(tuned: Tuned, store: Store) -> dict[str, Any]:
     }
 
 
-def _problem_row(task: Task, winner: Winner | None) -> dict[str, Any]:
+def _problem_row(task: Task, winner: Winner | None, tuned: Tuned) -> dict[str, Any]:
+    taken = None if winner else _taken(task.problem, tuned)
+    served = winner or taken
+    config = served.config if served else task.candidates.heuristic
     return {
         **row(task.group),
         "m": task.problem.m,
-        "config": config_to_dict(winner.config if winner else task.candidates.heuristic),
-        "family": (winner.config if winner else task.candidates.heuristic).family,
+        "config": config_to_dict(config),
+        "family": config.family,
         "us": winner.us if winner else None,
         "heuristic_us": winner.heuristic_us if winner else None,
         "torch_us": winner.torch_us if winner else None,
         "limit_us": winner.limit_us if winner else None,
-        "source": source(task, winner),
+        "source": "transfer" if taken else source(task, winner),
+        "transfer": transfer_json(taken.transfer) if taken else None,
     }
+
+
+def _taken(problem: Problem, tuned: Tuned) -> Dispatch | None:
+    """What a neighbour gives a problem that was not reached; None where the heuristic serves it."""
+    if tuned.table is None:
+        return None
+    dispatch = lookup(resolve(problem.at(0), tuned.identity, tuned.table), problem.m)
+    return dispatch if dispatch.source == "transfer" else None
 
 
 def source(task: Task, winner: Winner | None) -> str:
     """Where the served config comes from: "tuned", "heuristic" (proven to be the best known), or
-    "untuned"."""
+    "untuned", which a neighbour may serve nevertheless."""
     if winner is None:
         return "untuned"
     return "heuristic" if winner.config == task.candidates.heuristic else "tuned"

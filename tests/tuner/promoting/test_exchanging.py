@@ -11,20 +11,22 @@ from humming.dispatch.dispatcher import lookup, resolve
 from humming.dispatch.heuristics import heuristic
 from humming.dispatch.tables import read_table
 from humming.jit.identity import here, serving_device
-from humming.spec.config import config_id
+from humming.spec.config import config_id, config_to_dict
 from humming.spec.problem import Problem
 from search_spaces.load import load_spaces
+from tuner.pipeline import Tuned
 from tuner.planning.budget import Budget
 from tuner.planning.tasks import Task
 from tuner.progress import Watch
 from tuner.promoting.exchanging import exchange
+from tuner.report import to_json
 from tuner.searching.candidates import legal_candidates
 from tuner.searching.trials import Scope
 from tuner.store.entries import trials_of
 from tuner.store.open import open_store
 from tuner.store.tables import publish
 from tuner.worker.isolation import Worker
-from tuner.workload import LayerGroup
+from tuner.workload import LayerGroup, Workload
 
 SHAPES = ((64, 256), (96, 256), (128, 256), (64, 512))
 DEVICE = serving_device(1)
@@ -115,6 +117,11 @@ def test_what_neighbours_took_reaches_an_untuned_layer_by_the_table(store, tmp_p
     assert (served.source, served.config) == ("transfer", config)
     assert (served.transfer.ratio.median, served.transfer.regret.median) == (0.8, 0.0)
     assert served.record in {winner.id for winner in store.winners()}
+    open_task = task(replace(LAYER, n=112))
+    workload = Workload("made up", 1, "bf16", (open_task.group,), (), ())
+    (row,) = to_json(Tuned(workload, IDENTITY, [open_task], [], 0, table), store)["problems"]
+    assert (row["source"], row["us"]) == ("transfer", None)
+    assert row["config"] == config_to_dict(config) and row["transfer"]["ratio"]["high"] == 0.8
 
 
 @pytest.mark.parametrize(
