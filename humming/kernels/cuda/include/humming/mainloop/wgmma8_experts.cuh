@@ -83,10 +83,19 @@ __device__ __forceinline__ void group_drain8_experts(const Wgmma8Call& all,
     Wgmma8Scales<Config> scales(call, work, rows, warp, lane, turn);
     WgmmaSums<Config> sums;
     const int thread = warp * 32 + lane;
-    const bool stores = with_columns<Config>(tile.count, [&](auto used) {
-      return group_take_turns<Config, used.count>(sums, drain, scales, work.units, shared, rows,
-                                                  turn, thread);
-    });
+    constexpr int narrow = narrow_rows(Config::block_m);
+    constexpr int middle = middle_rows(Config::block_m, Config::tiles_n);
+    bool stores;
+    if (narrow < middle && tile.count <= narrow) {
+      stores = group_take_turns<Config, narrow / 8>(sums, drain, scales, work.units, shared, rows,
+                                                    turn, thread);
+    } else if (middle < Config::block_m && tile.count <= middle) {
+      stores = group_take_turns<Config, middle / 8>(sums, drain, scales, work.units, shared, rows,
+                                                    turn, thread);
+    } else {
+      stores =
+          group_take_turns<Config>(sums, drain, scales, work.units, shared, rows, turn, thread);
+    }
     if (stores) group_store8<Config>(sums, 0xFFFFFFFFu, call, work, shared, rows, warp, lane);
   }
 }

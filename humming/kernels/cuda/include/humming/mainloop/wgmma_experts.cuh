@@ -86,20 +86,6 @@ __host__ __device__ constexpr int middle_rows(int block_m, int tiles_n) {
   return block_m >= 112 ? block_m - 32 : 64;
 }
 
-template <int columns>
-struct Columns {
-  static constexpr int count = columns;
-};
-// Calls `multiply` with the columns of the narrowest product that holds `count` rows.
-template <class Config, class Multiply>
-__device__ __forceinline__ auto with_columns(int count, const Multiply& multiply) {
-  constexpr int block_m = Config::block_m, narrow = narrow_rows(block_m);
-  constexpr int middle = middle_rows(block_m, Config::tiles_n);
-  if (narrow < block_m && count <= narrow) return multiply(Columns<narrow / 8>{});
-  if (middle < block_m && count <= middle) return multiply(Columns<middle / 8>{});
-  return multiply(Columns<block_m / 8>{});
-}
-
 template <class Config>
 __device__ __forceinline__ void group_drain_experts(const WgmmaCall& all,
                                                     const ExpertsCall& experts, u32 shared,
@@ -123,9 +109,15 @@ __device__ __forceinline__ void group_drain_experts(const WgmmaCall& all,
       WgmmaCall call = all;
       take_rows<Config>(call, experts, tile);
       WgmmaScales<Config> scales(call, work, group, warp, lane);
-      with_columns<Config>(tile.count, [&](auto used) {
-        group_multiply<Config, used.count>(group, sums, drain, scales, work.units);
-      });
+      constexpr int narrow = narrow_rows(Config::block_m);
+      constexpr int middle = middle_rows(Config::block_m, Config::tiles_n);
+      if (narrow < middle && tile.count <= narrow) {
+        group_multiply<Config, narrow / 8>(group, sums, drain, scales, work.units);
+      } else if (middle < Config::block_m && tile.count <= middle) {
+        group_multiply<Config, middle / 8>(group, sums, drain, scales, work.units);
+      } else {
+        group_multiply<Config>(group, sums, drain, scales, work.units);
+      }
     }
     WgmmaCall call = all;
     take_rows<Config>(call, experts, tile);
