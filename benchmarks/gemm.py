@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,22 @@ class Asked:
 
 
 def run(asked: Asked) -> Iterator[dict[str, Any]]:
-    """The whole comparison as plain JSON, after each shape anew."""
+    """The whole comparison as plain JSON, after each row anew."""
+    with _started(asked.peer) as theirs:  # by the time it is asked, it has imported torch
+        yield from _compared(asked, theirs)
+
+
+@contextmanager
+def _started(peer: Path | None) -> Iterator[PeerProcess | None]:
+    theirs = None if peer is None else PeerProcess(peer)
+    try:
+        yield theirs
+    finally:
+        if theirs is not None:
+            theirs.close()
+
+
+def _compared(asked: Asked, theirs: PeerProcess | None) -> Iterator[dict[str, Any]]:
     started, clock = provenance(asked.device), time.monotonic()
     took: dict[str, float] = {}
 
@@ -110,18 +126,17 @@ def run(asked: Asked) -> Iterator[dict[str, Any]]:
     done("tuning")
     rows: list[dict[str, Any]] = []
     weights = [(format, n, k) for format in asked.formats for n, k in asked.shapes]
-    for row in measured(weights, asked.m_values, tuned.table, asked.device, asked.peer):
+    for row in measured(weights, asked.m_values, tuned.table, asked.device, theirs):
         rows.append(row | _proof(tuned, row, asked.device))
-        if len(rows) % len(asked.m_values) == 0:
-            yield {
-                "benchmark": "gemm",
-                "format": ",".join(asked.formats),
-                "rounds": ROUNDS,
-                "replays": REPLAYS,
-                "seconds": {**took, "all": time.monotonic() - clock},
-                "provenance": started,
-                "rows": rows,
-            }
+        yield {
+            "benchmark": "gemm",
+            "format": ",".join(asked.formats),
+            "rounds": ROUNDS,
+            "replays": REPLAYS,
+            "seconds": {**took, "all": time.monotonic() - clock},
+            "provenance": started,
+            "rows": rows,
+        }
 
 
 def _tuned(asked: Asked) -> TunedShapes:
@@ -144,25 +159,20 @@ def measured(
     m_values: Sequence[int],
     table: TunedTable,
     device: Device,
-    peer: Path | None,
+    theirs: PeerProcess | None,
 ) -> Iterator[dict[str, Any]]:
     """Times, ratios and errors of every weight (format, n, k) and m."""
-    theirs = None if peer is None else PeerProcess(peer)
-    try:
-        for format, n, k in weights:
-            sides = make_sides(format, n, k, device.cache_bytes, seed=n + k)
-            limit = sides.read_limit_us(device)
-            if theirs is not None:
-                theirs.open(n, k, format)
-            for m in m_values:
-                row = _row(sides, rows_of_x(m, k, m), table, device, theirs)
-                point = {"format": format, "n": n, "k": k, "m": m}
-                yield {**point, **row, "read_limit_us": limit}
-            del sides
-            torch.cuda.empty_cache()
-    finally:
+    for format, n, k in weights:
+        sides = make_sides(format, n, k, device.cache_bytes, seed=n + k)
+        limit = sides.read_limit_us(device)
         if theirs is not None:
-            theirs.close()
+            theirs.open(n, k, format)
+        for m in m_values:
+            row = _row(sides, rows_of_x(m, k, m), table, device, theirs)
+            point = {"format": format, "n": n, "k": k, "m": m}
+            yield {**point, **row, "read_limit_us": limit}
+        del sides
+        torch.cuda.empty_cache()
 
 
 def _row(
@@ -229,18 +239,23 @@ def check(report: dict[str, Any], wanted: set[str], device: Device, peer: Path |
     unknown = wanted - {_name(row) for row in rows}
     if unknown:
         raise HummingError(f"the file has no row {', '.join(sorted(unknown))}; see its n, k and m")
-    table, wrong = _table_of(rows, device), 0
-    for row in rows:
-        weight = (row["format"], row["n"], row["k"])
-        (now,) = measured([weight], [row["m"]], table, device, peer)
-        drift = (now["us"] / now["torch_bf16_us"]) / (row["us"] / row["torch_bf16_us"]) - 1
-        same = abs(drift) <= TOLERANCE and now["rel_error"] <= 1.1 * now["torch_rel_error"]
-        wrong += not same
-        print(
-            f"{_name(row)} {row['config_text']}: {now['us']:.2f} us, file {row['us']:.2f}; "
-            f"in torch's time {drift:+.1%}{'' if same else '  NOT REPRODUCED'}"
-        )
-    return wrong
+    table = _table_of(rows, device)
+    with _started(peer) as theirs:
+        return sum(not _reproduced(row, table, device, theirs) for row in rows)
+
+
+def _reproduced(
+    row: dict[str, Any], table: TunedTable, device: Device, theirs: PeerProcess | None
+) -> bool:
+    (now,) = measured([_weight(row)], [row["m"]], table, device, theirs)
+    drift = (now["us"] / now["torch_bf16_us"]) / (row["us"] / row["torch_bf16_us"]) - 1
+    same = bool(abs(drift) <= TOLERANCE and now["rel_error"] <= 1.1 * now["torch_rel_error"])
+    print(
+        f"{_name(row)} {row['config_text']}: {now['us']:.2f} us, file {row['us']:.2f}; "
+        f"in torch's time {drift:+.1%}{'' if same else '  NOT REPRODUCED'}",
+        flush=True,
+    )
+    return same
 
 
 def _name(row: dict[str, Any]) -> str:
