@@ -27,6 +27,8 @@ def as_seen(table: TunedTable, here: Identity) -> TunedTable:
 
 
 def _parts(entry: TableEntry, here: Identity) -> Iterator[TableEntry]:
+    if not entry.intervals:
+        yield entry
     parts: dict[Identity, list[Interval]] = {}
     for interval in entry.intervals:
         parts.setdefault(_seen(entry, here, interval.config.family), []).append(interval)

@@ -128,3 +128,8 @@ def test_what_does_not_hold_stays_as_it_was_and_says_why():
     gone = TunedTable("t" * 32, (replace(entry(), intervals=entry().intervals[1:]),))
     said = "the table was tuned with source_hash 'blas:1', but here it is 'blas:9'"
     assert why_unused(PROBLEM, here, gone) == said
+
+
+def test_an_entry_that_serves_nothing_stays():
+    empty = replace(entry(), intervals=())
+    assert as_seen(TunedTable("t" * 32, (empty,)), now(pool="9")).entries == (empty,)

@@ -21,7 +21,8 @@ from humming.dispatch.sources import load_table
 from humming.dispatch.tables import current_path, read_table
 from humming.errors import HummingError
 from humming.jit.identity import here
-from humming.spec.identity import TIERS, Identity, differences, tier
+from humming.spec.identity import TIERS, Identity, Tier, differences, tier
+from humming.spec.problem import Problem
 from tuner.doctor.finding import Finding, Surroundings, fail, failed_by, ok, warn
 from tuner.store.address import parse
 from tuner.store.disks import nearest, require_local
@@ -107,7 +108,7 @@ def table(s: Surroundings) -> Finding:
     if found is None or not found.entries:
         return warn(f"no tuned table yet, so {_rest(identity)} serves", tune)
     found = as_seen(found, identity)
-    tiers = Counter(tier(entry.identity, identity) for entry in found.entries)
+    tiers = _layers(found, identity)
     count = ", ".join(f"{tiers[name]} {name}" for name in TIERS if tiers[name])
     text = f"table {found.id[:8]}: layers {count}"
     if tiers["exact"] or tiers["compatible"]:
@@ -117,6 +118,14 @@ def table(s: Surroundings) -> Finding:
     return warn(
         f"{text} ({'it still serves' if fits == 'stale' else 'the heuristic serves'})", tune
     )
+
+
+def _layers(found: TunedTable, identity: Identity) -> Counter[Tier]:
+    """How many layers of each device have a record of a tier, and none of a better one."""
+    best: dict[tuple[str, Problem], Tier] = {}
+    for entry in sorted(found.entries, key=lambda one: -TIERS.index(tier(one.identity, identity))):
+        best[entry.identity.device.id, entry.problem] = tier(entry.identity, identity)
+    return Counter(best.values())
 
 
 def _table(database: str | None) -> TunedTable | None:

@@ -11,7 +11,9 @@ from humming.dispatch.tables import Interval, TableEntry, write_generation
 from humming.jit.identity import here as identity_here
 from humming.jit.identity import serving_device
 from humming.settings import tables_dir
+from humming.spec.config import BlasConfig, CpuConfig
 from humming.spec.problem import Problem
+from humming.spec.sources import WHOLE, parts_of, text_of
 from tuner.doctor import machine, storage
 from tuner.doctor.finding import Surroundings
 from tuner.store.migrate import upgrade
@@ -120,6 +122,19 @@ def test_the_tier_of_the_table(here, change, status, says):
     write_generation([entry], tables_dir(here.database))
     finding = storage.table(here)
     assert finding.status == status and says in finding.found
+
+
+def test_a_layer_of_which_a_part_holds_counts_once(here):
+    machine = identity_here(here.device)
+    parts = {**parts_of(machine.source_hash), "blas": "0" * 12, WHOLE: "0" * 32}
+    layer = Problem("int4g128", n=64, k=128, m=0)
+    config = CpuConfig("stream", "generic", 1, 32, 128, 2, 1024, 1)
+    served = (Interval(0, 5, 1, config, 1.0, 1.0, "r"),)
+    served += (Interval(5, 99, 9, BlasConfig("generic", 64), 1.0, 1.0, "s"),)
+    entry = TableEntry(replace(machine, source_hash=text_of(parts)), layer, served)
+    write_generation([entry], tables_dir(here.database))
+    finding = storage.table(here)
+    assert finding.status == "ok" and finding.found.endswith("layers 1 exact")
 
 
 def test_the_table_that_the_variable_names(here, monkeypatch):
