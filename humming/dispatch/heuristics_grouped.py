@@ -15,9 +15,10 @@ from humming.spec.legality import config_violations, problem_violations
 from humming.spec.legality.wgmma8 import needs_promotion
 from humming.spec.problem import Problem
 
-_FEW_ROWS = 32  # of an expert, for which one stream of its weights is all that counts
+_FEW_ROWS = 20  # of an expert, for which one stream of its weights is all that counts
 _SPREAD = 1.5  # standard deviations of rows that a tile should hold
 _GROUP = 128
+_SMS = 132  # where a device does not say
 _PLAIN = MmaConfig(64, 64, 64, 2, 2, 1, 2, 1, 0, 0, 8, 1, 1)
 """What every GPU runs of every problem that the family takes."""
 
@@ -32,7 +33,7 @@ def grouped(problem: Problem, device: Device) -> KernelConfig:
     elif mean > _FEW_ROWS:
         choices = [*_wgmma(rows), *_mma(rows), _PLAIN]
     if problem.layout != CUDA_A8_LAYOUT:
-        choices += [*_skinny(problem, min(rows, _FEW_ROWS)), _PLAIN]
+        choices += [*_skinny(problem, min(rows, 32), device.sm_count or _SMS), _PLAIN]
     for config in choices:
         fitting = _fitted(config, device)
         if not config_violations(fitting, problem, device):
@@ -52,7 +53,7 @@ def _fitted(config: KernelConfig, device: Device) -> KernelConfig:
 
 def _wgmma(rows: int) -> list[KernelConfig]:
     """Two warpgroups of 128 rows of w, or of 64 where more are not to be had."""
-    block_m = next((size for size in (64, 80, 96, 112, 128) if rows <= size), 128)
+    block_m = next((size for size in (48, 64, 80, 96, 112, 128) if rows <= size), 128)
     shapes = [(2, 8), (2, 6), (2, 5), (2, 4), (2, 3), (1, 6), (1, 4), (1, 3)]
     return [
         WgmmaConfig(
@@ -139,19 +140,16 @@ def _mma_of_codes(problem: Problem, rows: int) -> list[MmaConfig]:
     ]
 
 
-def _skinny(problem: Problem, rows: int) -> list[KernelConfig]:
+def _skinny(problem: Problem, rows: int, sms: int) -> list[KernelConfig]:
     """Blocks small enough that several share a multiprocessor: while one begins or ends, another
     reads."""
     block_m = next(size for size in (1, 8, 16, 24, 32) if rows <= size)
     groups, tiles = -(-problem.k // _GROUP), -(-problem.n // 16)
     most = max(w for w in (1, 2, 4, 8) if w <= max(1, groups))
-    if rows == 1:  # few blocks: whatever is to be read should be on its way at once
-        first = SkinnyConfig(1, min(2, tiles), most, 1, 0, 1, 1 + (groups > most), 1, 1, 0, 0)
+    if rows == 1:
+        first = _one_row(problem, groups, tiles, sms)
     elif block_m == 8:
-        warps, tiles_n = min(4, max(1, most // 2)), min(8 if groups <= 16 else 4, tiles)
-        ahead = 1 + (groups > warps)
-        stage_tiles = 2 if tiles_n % 2 == 0 and problem.quant.weight.dtype.bits <= 4 else 1
-        first = SkinnyConfig(8, tiles_n, warps, 1, 3, stage_tiles, ahead, 3, 1, 0, 0)
+        first = _few_rows(problem, groups, tiles)
     else:
         first = SkinnyConfig(block_m, min(2, -(-tiles // 4)), 4, 1, 4, 1, 2, 3, 1, 1, 0)
     plain = SkinnyConfig(block_m, min(4, tiles), most, 1, 3, 1, 1, 1, 1, 0, 0)
@@ -159,3 +157,30 @@ def _skinny(problem: Problem, rows: int) -> list[KernelConfig]:
     choices: list[KernelConfig] = [first, replace(first, blocks_per_sm=1), plain]
     choices += [replace(small, warps=min(warps, most)) for warps in (8, 4, 2, 1)]
     return [*choices, replace(small, warps=1, tiles_n=16 if problem.n > 1 << 16 else 1)]
+
+
+def _one_row(problem: Problem, groups: int, tiles: int, sms: int) -> SkinnyConfig:
+    """Tiles as wide as leave each multiprocessor a block, as whatever is to be read should be on
+    its way at once. As measured on an H200."""
+    met = max(problem.experts_met, problem.top_k or 1)  # an interval may begin at no token
+    wide = (width for width in (4, 2) if width <= tiles and met * (tiles // width) >= 0.9 * sms)
+    tiles_n = next(wide, 1)
+    warps = 8 if groups >= 32 else 4 if groups >= 4 else 1
+    blocks = 1 if warps == 8 else 2
+    return SkinnyConfig(1, tiles_n, warps, 1, 0, 1, 1 + (groups > warps), blocks, 1, 0, 0)
+
+
+def _few_rows(problem: Problem, groups: int, tiles: int) -> SkinnyConfig:
+    """Up to eight rows: warps for long sums, wide tiles for many rows. As measured on an H200."""
+    if groups <= 2:
+        width, warps, stages, blocks = 8, 1, 2, 3
+    elif groups <= 8:
+        width, warps, stages, blocks = 4, 2, 2, 2
+    elif groups <= 16:
+        width, warps, stages, blocks = 8, 4, 3, 3
+    else:
+        width, warps, stages, blocks = (8, 4, 4, 3) if problem.rows_of_expert > 1 else (4, 4, 3, 3)
+    tiles_n = min(width, tiles)
+    stage_tiles = 2 if tiles_n % 2 == 0 and problem.quant.weight.dtype.bits <= 4 else 1
+    ahead = 1 + (groups > warps)
+    return SkinnyConfig(8, tiles_n, warps, 1, stages, stage_tiles, ahead, blocks, 1, 0, 0)
