@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from humming.dispatch.heuristics import runners_up
 from humming.spec.config import KernelConfig, SkinnyConfig, config_from_dict
 from humming.spec.device import Device
-from humming.spec.layouts import CUDA_LAYOUT
+from humming.spec.layouts import CUDA_LAYOUT, layout_for
 from humming.spec.legality import config_violations, wgmma_deal
 from humming.spec.problem import Problem
 from search_spaces import context_of, load_spaces, select
 from tests.gpus import gpu
+from tuner.searching.candidates import legal_candidates
 
 SPACES = load_spaces()
 
@@ -178,3 +179,10 @@ def test_runners_up_are_among_few_candidates(n, k, m):
     assert ranked[0] in found
     assert len(set(ranked) & set(found)) >= len(ranked) / 2
     assert not any(config_violations(config, problem, device) for config in ranked)
+
+
+@pytest.mark.parametrize("capability", [(8, 9), (9, 0), (10, 0), (12, 0)])
+def test_every_gpu_has_spaces_for_fp8_by_fp8(capability):
+    format, device = "fp8e4m3-fp8e4m3", gpu(capability)
+    problem = Problem(format, 512, 1024, 64, layout=layout_for(device, format))
+    assert legal_candidates(problem, device, SPACES).configs
