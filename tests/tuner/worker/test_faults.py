@@ -29,6 +29,7 @@ from tuner.pipeline import Job, tune
 from tuner.planning.budget import Budget
 from tuner.progress import Watch
 from tuner.searching import compile_pool, search, trials
+from tuner.store.migrate import revision
 from tuner.store.open import open_store
 from tuner.worker.isolation import Worker
 from tuner.worker.messages import Done, Open
@@ -161,24 +162,40 @@ def test_a_compiler_that_dies_or_hangs_is_a_row(model, monkeypatch, enough):
 
 @pytest.mark.slow
 def test_kill_9_of_the_worker_blames_nobody_at_once(model, enough):
-    """As a system short of memory does: the candidate is tried again by another worker."""
-    stop = threading.Event()
+    """As a system short of memory does: the candidate is tried again by another worker. The next
+    one is killed when the run has got on, however slow the machine."""
+    stop, killed = threading.Event(), []
 
     def kill() -> None:
-        while not stop.wait(6.0):
-            for pid in _workers():
-                os.kill(pid, signal.SIGKILL)
+        while not stop.wait(3.0):
+            trials = _stored(model)
+            if trials > (killed[-1] if killed else 0):
+                killed.append(trials)
+                for pid in _workers():
+                    os.kill(pid, signal.SIGKILL)
 
     thread = threading.Thread(target=kill, daemon=True)
     thread.start()
-    rows, _, _ = run(model, seconds=60.0)
-    stop.set()
-    thread.join()
+    try:
+        rows, _, _ = run(model, seconds=60.0)
+    finally:
+        stop.set()
+        thread.join()
+    assert killed
     assert rows and {outcome for _, outcome, _ in rows} <= {"ok", "crashed"}
     rows, winners, _ = run(model, resume=True)
     assert len(winners) == 1
     assert max(Counter(key for key, _, _ in rows).values()) == 1
     assert sum(outcome == "ok" for _, outcome, _ in rows) >= enough["passed"]
+
+
+def _stored(model: Path) -> int:
+    """Trials that are in the database by now."""
+    url = f"sqlite:///{model}/tuning.db"
+    if revision(url) is None:
+        return 0
+    with open_store(url, write=False) as store:
+        return len(store.measurements(here(DEVICE)))
 
 
 def _workers() -> list[int]:
