@@ -27,12 +27,16 @@ _TILES = (
     (32, 2, 1, 2),
     (32, 4, 1, 1),
     (48, 3, 1, 1),
+    (64, 1, 1, 2),
     (64, 2, 1, 2),
     (64, 2, 1, 1),
     (64, 3, 1, 1),
     (64, 4, 1, 1),
     (64, 2, 2, 1),
+    (80, 2, 1, 1),
+    (96, 2, 1, 1),
     (96, 3, 1, 1),
+    (112, 2, 1, 1),
     (128, 1, 1, 2),
     (128, 1, 2, 2),
     (128, 2, 1, 1),
@@ -47,12 +51,14 @@ _STAGE_K = 64
 _MOST_SUMS = 256  # of a tile, for each row of w
 _LARGE_TILES_FROM = 512
 _STORE_ROWS = 32  # of x, in a piece of the output
-_STAGES_BESIDE_STORES = 4
+_FEW_STORES, _STAGES_BESIDE_STORES = 4, 4
 _NEAR = 1.25
+_LEAST_ODD, _FULL_WAVE = 80, 0.85
 _LEAST_SHARE = 512  # columns of k that a block has
 
 _SPLITS = (2, 4)
 _FEW_SHARERS = 2.0  # runs of a tile for which meeting costs `meet`
+_ROOM_OF_FOUR = 0.91  # part of the multiprocessors on which clusters of four find room
 _FLOAT_DECODE = 1.5  # part of a step, and of a chain, of floats of few bits
 
 
@@ -60,7 +66,7 @@ _FLOAT_DECODE = 1.5  # part of a step, and of a chain, of floats of few bits
 class WgmmaCosts:
     """Cycles of one multiprocessor of an H200, as `python -m benchmarks.heuristic` fits them.
 
-    step, step_row      64 rows of w by 16 of k, and a row of x in it
+    step, step_row      64 rows of w by 16 of k: dequantized, and multiplied by a row of x
     stage               a stage besides
     shallow             part of it besides with two stages in flight, less with more
     chain, chain_tile   a stage of one warpgroup, which waits for itself, and a tile of it
@@ -72,21 +78,21 @@ class WgmmaCosts:
     cluster, cluster_out      the same in a cluster
     """
 
-    step: float = 20.9
-    step_row: float = 0.366
-    stage: float = 98.7
-    shallow: float = 1.2
-    chain: float = 291.0
-    chain_tile: float = 148.0
-    read: float = 34.0
-    block: float = 485.0
-    next_tile: float = 1840.0
-    shorter: float = 0.1
-    out: float = 1236.0
-    meet: float = 4270.0
-    meet_out: float = 340.0
-    cluster: float = 59.0
-    cluster_out: float = 200.0
+    step: float = 48.7
+    step_row: float = 0.606
+    stage: float = 15.0
+    shallow: float = 0.725
+    chain: float = 223.0
+    chain_tile: float = 198.0
+    read: float = 89.1
+    block: float = 1696.0
+    next_tile: float = 2448.0
+    shorter: float = 0.709
+    out: float = 769.0
+    meet: float = 1401.0
+    meet_out: float = 1620.0
+    cluster: float = 1617.0
+    cluster_out: float = 439.0
 
 
 COSTS = WgmmaCosts()
@@ -117,8 +123,10 @@ def _choices(problem: Problem, device: Device) -> Iterator[WgmmaConfig]:
     least = min(128, -(-problem.m // 2)) if problem.m > 64 else -(-3 * problem.m // 4)
     many, sms = problem.m > _RASTER * 128, device.sm_count or 1
     for block_m, warpgroups, tiles_n, blocks_per_sm in _TILES:
-        if block_m < least or (block_m == 160 and problem.m > 320):
-            continue  # weights dequantized too often; more tiles than such a size pays for
+        if block_m < least and not _fills_a_wave(block_m, warpgroups * tiles_n, problem, sms):
+            continue  # weights dequantized too often
+        if block_m - 16 >= problem.m > 16 or (block_m == 160 and problem.m > 320):
+            continue  # sixteen rows beyond m; more tiles than such a size pays for
         if block_m * tiles_n == _MOST_SUMS and tiles_n > 1 and problem.m > _LARGE_TILES_FROM:
             continue  # a tile of so many sums dequantizes less if it is one of 256 rows of x
         config = WgmmaConfig(
@@ -134,22 +142,31 @@ def _choices(problem: Problem, device: Device) -> Iterator[WgmmaConfig]:
             stream_k=0,
             dependent_launch=1,
         )
-        deep = _deepest(config, problem, device)
-        if deep:
+        follows = wgmma_deal(config, problem.m, problem.n, problem.k, sms).whole > sms
+        for stores in _stores(block_m) if follows and blocks_per_sm == 1 else (1,):
+            deep = _deepest(replace(config, num_stores=stores), problem, device)
+            if deep is None or (stores > 1 and deep.num_stages < _STAGES_BESIDE_STORES):
+                continue
             yield deep
             streamed = replace(deep, stream_k=1)
             if wgmma_deal(streamed, problem.m, problem.n, problem.k, sms).runs:
                 yield streamed
-        stores = block_m // _STORE_ROWS
-        follows = wgmma_deal(config, problem.m, problem.n, problem.k, sms).whole > sms
-        if follows and stores > 1 and block_m % _STORE_ROWS == 0 and blocks_per_sm == 1:
-            deep = _deepest(replace(config, num_stores=stores), problem, device)
-            if deep and deep.num_stages >= _STAGES_BESIDE_STORES:
-                yield deep
         for split_k in _SPLITS:
             deep = _deepest(replace(config, split_k=split_k), problem, device)
             if deep and problem.k >= split_k * _LEAST_SHARE and _in_one_wave(deep, problem, sms):
                 yield deep
+
+
+def _stores(block_m: int) -> tuple[int, ...]:
+    """Pieces of the output in flight: one that all wait for, or some by the copy engine."""
+    pieces = block_m // _STORE_ROWS if block_m % _STORE_ROWS == 0 else 1
+    return tuple(sorted({1, min(pieces, _FEW_STORES), pieces}))
+
+
+def _fills_a_wave(block_m: int, tiles_n: int, problem: Problem, sms: int) -> bool:
+    """Whether tiles of an odd size fill one wave, where those of 128 rows of x may not."""
+    tiles = -(-problem.m // block_m) * -(-problem.n // (64 * tiles_n))
+    return block_m >= _LEAST_ODD and _FULL_WAVE * sms <= tiles <= sms
 
 
 def _in_one_wave(config: WgmmaConfig, problem: Problem, sms: int) -> bool:
@@ -170,19 +187,21 @@ def wgmma_cost(
     many = waves * -(-stages // config.split_k) + (-(-stages // shares) if shares else 0)
 
     blocks = dealt.clusters * config.cluster_n * config.split_k
-    rows, together = wgmma_block_rows(config), config.blocks_per_sm if blocks > sms else 1
+    rows = wgmma_block_rows(config)
+    room = sms * (_ROOM_OF_FOUR if config.split_k == 4 else 1.0)
+    together = config.blocks_per_sm if blocks > room else 1
     dtype = problem.quant.weight.dtype
     decode = 1.0 if dtype.is_integer or dtype.bits == 8 else _FLOAT_DECODE
-    step = costs.step * decode + costs.step_row * config.block_m
+    step = _longest(costs.step * decode, costs.step_row * config.block_m)
     multiply = rows // 16 * together * step + costs.stage
     chain = (costs.chain + costs.chain_tile * config.tiles_n) * decode
     bits = dtype.bits
     read = (config.block_m * _STAGE_K * 2 + rows * _STAGE_K * bits // 8) * together / costs.read
-    stage = float((multiply**6 + chain**6 + read**6) ** (1 / 6))
+    stage = _longest(multiply, chain, read)
     stage *= 1.0 + costs.shallow / (config.num_stages - 1) ** 2
 
     outputs = config.block_m * rows * together / 8192
-    cost = many * stage + costs.block * (costs.shorter if config.blocks_per_sm > 1 else 1)
+    cost = many * stage + costs.block * (costs.shorter if together < config.blocks_per_sm else 1)
     stored = 1 if config.num_stores > 1 else waves  # the others' stores hide behind products
     cost += costs.next_tile * max(0, waves - 1) + costs.out * stored * outputs
     if shares:
@@ -191,6 +210,11 @@ def wgmma_cost(
         sent = outputs * (config.split_k - 1) / config.split_k
         cost += waves * (costs.cluster + costs.cluster_out * sent)
     return cost
+
+
+def _longest(*cycles: float) -> float:
+    """What overlaps takes as long as the longest of it, and a little more where others are near."""
+    return float(sum(each**6 for each in cycles) ** (1 / 6))
 
 
 def _deepest(config: WgmmaConfig, problem: Problem, device: Device) -> WgmmaConfig | None:

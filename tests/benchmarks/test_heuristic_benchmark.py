@@ -59,6 +59,15 @@ def test_each_point_is_chosen_for_without_its_shape(tmp_path, capsys):
     assert "times the best" in capsys.readouterr().out
 
 
+def test_a_default_has_the_time_of_what_is_the_same_kernel_in_effect():
+    problem = Problem("int4g128", 8192, 8192, 64, layout=CUDA_LAYOUT)
+    default = heuristic(problem, HOPPER)
+    assert isinstance(default, WgmmaConfig) and default.raster_group_m == 8
+    rows = [(problem, replace(default, raster_group_m=32), 20.0)]
+    (point,) = benchmark.left_out(rows, HOPPER)
+    assert (point["default"], point["default_us"]) == (str(default), 20.0)
+
+
 def test_a_missing_file_is_said_in_one_sentence(tmp_path, capsys):
     assert benchmark.main([str(tmp_path / "none.json")]) == 2
     assert "none.json" in capsys.readouterr().err

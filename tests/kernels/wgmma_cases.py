@@ -41,6 +41,7 @@ CONFIGS = (
     (32, 2, 4, 2, 8, 1, 1),
     (16, 2, 4, 1, 3, 1, 1),
     (160, 3, 1, 2, 6, 1, 1),
+    (80, 2, 1, 1, 10, 1, 1),
 )
 """Tiles, clusters, stages and ways to cut k of every shape of the code."""
 SPLIT = (
