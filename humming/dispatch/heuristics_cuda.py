@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from humming.dispatch.heuristics_mma import M_STEPS, mma_default
 from humming.dispatch.heuristics_wgmma import wgmma_default, wgmma_near
-from humming.dispatch.heuristics_wgmma8 import wgmma8_default
+from humming.dispatch.heuristics_wgmma8 import wgmma8_default, wgmma8_near
 from humming.spec.config import DequantizeConfig, KernelConfig, ScaledMmConfig, SkinnyConfig
 from humming.spec.device import Device
 from humming.spec.layouts import CUDA_A8_LAYOUT, cuda_group_size
@@ -83,10 +83,16 @@ def heuristic(problem: Problem, device: Device) -> KernelConfig:
 
 def runners_up(problem: Problem, device: Device) -> list[KernelConfig]:
     """What may be as fast as the default at just this m, the likeliest first; see heuristics.py."""
-    takes = problem.layout != CUDA_A8_LAYOUT and not problem_violations("wgmma", problem, device)
-    if not (takes and _FEW_ROWS // 2 < problem.m < _COUNTABLE_ROWS):
+    if not 0 < problem.m < _COUNTABLE_ROWS:
         return []
-    near = wgmma_near(problem, device)[:_RUNNERS_UP]
+    near: list[KernelConfig] = []
+    if problem.layout == CUDA_A8_LAYOUT:
+        if not problem_violations("wgmma8", problem, device):
+            near += wgmma8_near(problem, device)[:_RUNNERS_UP]
+        if not problem_violations("scaled_mm", problem, device):
+            near.insert(1, ScaledMmConfig(fast_sums=1))
+    elif problem.m > _FEW_ROWS // 2 and not problem_violations("wgmma", problem, device):
+        near += wgmma_near(problem, device)[:_RUNNERS_UP]
     return [config for config in near if not config_violations(config, problem, device)]
 
 

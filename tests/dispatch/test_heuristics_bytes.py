@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from humming.dispatch.heuristics import heuristic, heuristic_intervals
+from humming.dispatch.heuristics import heuristic, heuristic_intervals, runners_up
 from humming.spec.config import ScaledMmConfig, Wgmma8Config
 from humming.spec.layouts import CUDA_A8_LAYOUT
-from humming.spec.legality import config_violations, wgmma_deal
+from humming.spec.legality import config_violations, problem_violations, wgmma_deal
 from humming.spec.problem import Problem
 from tests.gpus import gpu
 
@@ -43,7 +43,30 @@ def test_few_rows_are_not_multiplied_as_many_and_blocks_fill_the_gpu(format):
             assert isinstance(config, Wgmma8Config)
             assert config.block_m <= max(16, 2 * m)
             dealt = wgmma_deal(config, m, n, k, 132)
-            assert dealt.clusters >= 96
+            assert dealt.clusters * config.split_k >= 96
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_near_configs_are_legal_and_torchs_product_is_among_them(format):
+    for n, k in ((8192, 8192), (6144, 4096), (8192, 1024), (1000, 1304)):
+        for m in (1, 16, 33, 64, 128, 300, 4096):
+            problem = Problem(format, n, k, m, layout=CUDA_A8_LAYOUT)
+            ranked = runners_up(problem, gpu((9, 0)))
+            assert ranked and len(set(ranked)) == len(ranked)
+            assert not any(config_violations(config, problem, gpu((9, 0))) for config in ranked)
+            torchs = not problem_violations("scaled_mm", problem, gpu((9, 0)))
+            assert torchs == (ScaledMmConfig(fast_sums=1) in ranked)
+    assert runners_up(problem.at(0), gpu((9, 0))) == []
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_four_warpgroups_that_take_turns_have_registers_for_their_sums(format):
+    for n, k in ((8192, 8192), (4096, 14336), (8192, 1024)):
+        for _, _, config in heuristic_intervals(
+            Problem(format, n, k, 0, layout=CUDA_A8_LAYOUT), gpu((9, 0))
+        ):
+            if isinstance(config, Wgmma8Config) and config.k_warpgroups == 4:
+                assert config.block_m * config.tiles_n <= 32
 
 
 def test_many_rows_of_fp8_are_torchs():
