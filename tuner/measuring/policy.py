@@ -31,7 +31,7 @@ class Policy:
     least_samples before it may be found losing
     places        places in memory of x, workspace and output that a walk goes through, few enough
                   to stay in the cache: on an H200 the ratio of two configs went from 0.96 to 1.06
-                  with places, and stayed within 0.3 % at the same ones
+                  with places, and stayed within 0.7 % at the same ones (h200_places.json)
     same_places   samples in a row at the same places (None: all). A round of a race has its own
     losing        even its least sample takes so many times the best one's median: two candidates
                   are not timed in the same seconds, so less may be the clock
