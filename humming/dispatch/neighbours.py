@@ -11,7 +11,7 @@ says more.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -33,6 +33,9 @@ _SLACK = 1e-9
 
 Way = Literal["m", "shape"]
 WAYS: tuple[Way, ...] = ("m", "shape")
+
+Legal = Callable[[KernelConfig, Problem], bool]
+"""Whether a config may run a problem, its m included."""
 
 
 class Offer(NamedTuple):
@@ -63,16 +66,17 @@ def offers(
     entries: Sequence[TableEntry],
     gaps: Sequence[tuple[int, int]],
     refused: frozenset[KernelConfig] = frozenset(),
+    legal: Legal | None = None,
 ) -> Iterator[Offer]:
     """What `problem` (its m does not count) may take over `gaps`, the half-open intervals of m that
     nothing tuned serves, by `entries` of one machine. A batch-invariant layer takes nothing, as its
-    configs must all be of one order of sums."""
+    configs must all be of one order of sums. `legal` says what may run, by default the rules."""
     kind = kind_of(problem)
     alike = [entry for entry in entries if kind_of(entry.problem) == kind]
     tuned_at = {trials.m for entry in alike for trials in entry.trials}
     if not gaps or not tuned_at or problem.batch_invariant:
         return
-    pool = _Pool(problem, device, alike, refused)
+    pool = _Pool(problem, device, alike, refused, legal)
     for low, high, m, _ in serve_intervals((m, None) for m in tuned_at):
         parts = [(max(low, a), min(high, b)) for a, b in gaps if a < high and b > low]
         for way in WAYS if parts else ():
@@ -89,13 +93,17 @@ def offers(
 
 
 def wanted(
-    problem: Problem, device: Device, entries: Sequence[TableEntry], most: int
+    problem: Problem,
+    device: Device,
+    entries: Sequence[TableEntry],
+    most: int,
+    legal: Legal | None = None,
 ) -> list[KernelConfig]:
     """Configs that leave-one-out may ask about at the tuned `problem`, its m included: what up to
     `most` neighbours in each way would give it, the nearest first. `entries` are one machine's."""
     kind = kind_of(problem)
     alike = [entry for entry in entries if kind_of(entry.problem) == kind]
-    pool = _Pool(problem, device, alike, frozenset())
+    pool = _Pool(problem, device, alike, legal=legal)
     found: dict[KernelConfig, None] = {}
     for way in WAYS:
         configs = dict.fromkeys(donor.interval.config for donor in pool.legal_ones(problem, way))
@@ -111,12 +119,14 @@ class _Pool:
         problem: Problem,
         device: Device,
         entries: Sequence[TableEntry],
-        refused: frozenset[KernelConfig],
+        refused: frozenset[KernelConfig] = frozenset(),
+        legal: Legal | None = None,
     ) -> None:
         ordered = sorted(entries, key=lambda entry: _order(entry, problem))
         near = list(dict.fromkeys(_layer(entry.problem) for entry in ordered))[:MOST_LAYERS]
         self._entries = [entry for entry in ordered if _layer(entry.problem) in near]
         self._problem, self._device, self._refused = problem, device, refused
+        self._legal: Legal = legal or (lambda config, at: _legal(config, at, device))
         self._failed = {
             id
             for entry in self._entries
@@ -138,12 +148,12 @@ class _Pool:
 
     def legal(self, config: KernelConfig, *ms: int) -> bool:
         """Whether `config` may serve the problem at all of `ms`."""
-        return all(_legal(config, self._problem.at(max(m, 1)), self._device) for m in ms)
+        return all(self._legal(config, self._problem.at(max(m, 1))) for m in ms)
 
     def legal_ones(self, problem: Problem, way: Way) -> Iterator[_Donor]:
         """The neighbours of `problem`, its m included, that may run there, the nearest first."""
         for donor in (self._of_m if way == "m" else self._of_shape)(problem, problem.m):
-            if _legal(donor.interval.config, problem, self._device):
+            if self._legal(donor.interval.config, problem):
                 yield donor
 
     def _donor(self, problem: Problem, m: int, way: Way, radius: float) -> _Donor | None:
@@ -185,7 +195,8 @@ class _Pool:
                     continue
                 donor = self._donor(entry.problem, trials.m, way, radius)
                 if donor is not None and _id(donor.interval.config) != trials.heuristic:
-                    yield self._lost(entry.problem, trials, donor.interval.config)
+                    lost = self._lost(entry.problem, trials, donor.interval.config)
+                    yield lost._replace(here=trials.m == m)
 
     def _lost(self, problem: Problem, trials: Trials, config: KernelConfig) -> LeftOut:
         """What `config` took at a problem that was left out: unknown where the heuristic that it

@@ -56,31 +56,46 @@ class Transfer:
 
 class LeftOut(NamedTuple):
     """A tuned problem that was left out: its layer's (n, k), and what its neighbour's config takes
-    over the heuristic's time, and over the best known less one. Infinite where nobody tried."""
+    over the heuristic's time, and over the best known less one. Infinite where nobody tried.
+    `here` is whether its m is ours too."""
 
     layer: tuple[int, int]
     ratio: float
     regret: float
+    here: bool = True
 
 
 def judge(left: Iterable[LeftOut], problem: Problem) -> Transfer | None:
     """What `left` say of configs taken from neighbours such as `problem`; None where they do not
     prove that these beat the heuristic: all together, and layer by layer.
 
-    A greater ratio never turns None into an answer.
+    The heuristic of another m may be another config, and better or worse: where enough is known at
+    ours, it alone counts, and what little there is must gain as well. A greater ratio never turns
+    None into an answer.
     """
     found = list(left)
+    here = [one for one in found if one.here]
+    if _enough(here):
+        found = here
+    elif not _enough(found) or not _gains(here):
+        return None
     layers: dict[tuple[int, int], list[float]] = {}
     for one in found:
         layers.setdefault(one.layer, []).append(one.ratio)
-    if len(found) < LEAST_PROBLEMS or len(layers) < LEAST_LAYERS:
-        return None
     gaining = sum(statistics.median(ratios) < 1.0 for ratios in layers.values())
     ratio = _estimate([one.ratio for one in found])
     if by_luck(gaining, len(layers)) > LUCK or not ratio.high < 1.0 - MIN_EFFECT:
         return None
     regret = _estimate([one.regret for one in found])
     return Transfer(problem, ratio, regret, len(found), len(layers))
+
+
+def _enough(left: Sequence[LeftOut]) -> bool:
+    return len(left) >= LEAST_PROBLEMS and len({one.layer for one in left}) >= LEAST_LAYERS
+
+
+def _gains(left: Sequence[LeftOut]) -> bool:
+    return bool(left) and statistics.median(one.ratio for one in left) < 1.0 - MIN_EFFECT
 
 
 def _estimate(values: Sequence[float]) -> Estimate:

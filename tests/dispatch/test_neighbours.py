@@ -235,17 +235,32 @@ def test_a_config_that_failed_to_load_is_passed_over():
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 5), st.sampled_from([0.7, 0.9, 0.97, 0.99, 1.1, float("inf")])),
+        st.tuples(
+            st.integers(0, 5),
+            st.sampled_from([0.7, 0.9, 0.97, 0.99, 1.1, float("inf")]),
+            st.booleans(),
+        ),
         max_size=30,
     ),
     st.data(),
 )
 def test_a_greater_ratio_never_turns_no_into_yes(drawn, data):
-    left = [LeftOut((layer, 0), ratio, 0.0) for layer, ratio in drawn]
+    left = [LeftOut((layer, 0), ratio, 0.0, here) for layer, ratio, here in drawn]
     if judge(left, PROBLEM) is None and left:
         index = data.draw(st.integers(0, len(left) - 1))
         left[index] = left[index]._replace(ratio=float("inf"))
         assert judge(left, PROBLEM) is None
+
+
+def test_gains_at_another_m_say_nothing_against_losses_at_ours():
+    def left(here, count=6):
+        near = [LeftOut((index, 0), 0.7, 0.0, False) for index in range(12)]
+        return [*near, *(LeftOut((index, 0), here, 0.0) for index in range(count))]
+
+    assert judge(left(0.9), PROBLEM).problems == 18
+    assert judge(left(0.9, LEAST_PROBLEMS), PROBLEM).ratio.median == 0.9
+    for ratio, count in ((1.05, 3), (0.99, 3), (0.99, LEAST_PROBLEMS), (0.9, 0)):
+        assert judge(left(ratio, count), PROBLEM) is None
 
 
 def test_equals_are_taken_in_one_case_of_a_hundred_at_the_most():
