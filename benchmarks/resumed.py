@@ -6,13 +6,15 @@ python -m benchmarks.resumed ... --budget 280s --continue
 python -m benchmarks.resumed ... --budget 280s --exhaust
 python -m benchmarks.resumed ... --compare 60s
 
-`--exhaust` searches on until no candidate is left untried: what more time could not better.
+`--exhaust` tries what no search has tried, without the rule that ends one and without finals, until
+nothing is left: what more time could not better. What comes of it is for `--compare` to say.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -31,6 +33,7 @@ from humming.jit.identity import here, serving_device
 from humming.settings import tables_dir
 from humming.spec.config import KernelConfig, config_from_dict, config_id, config_to_dict
 from humming.spec.device import Device
+from tuner import pipeline
 from tuner.pipeline import Job, plan, tune
 from tuner.planning.budget import Budget, parse_duration
 from tuner.planning.durations import durations
@@ -42,8 +45,11 @@ from tuner.store.open import open_store
 from tuner.store.records import Winner
 from tuner.worker.isolation import Worker, WorkerLostError
 
-FASTEST = 4
+FASTEST = 3
 """Candidates with the least times that meet the first and the last winner in the comparison."""
+NEAR = 1.01
+"""Those only that took at most NEAR times the first winner's time: what is slower is not better."""
+OPENINGS = 2
 
 
 def main() -> None:
@@ -95,8 +101,10 @@ def _run(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def _exhaust(asked: argparse.Namespace, device: Device) -> dict[str, Any]:
-    """The main job in this process, searching on, without the rule that ends a search."""
+    """The main job in this process, searching on, without the rule that ends a search, and without
+    finals, which would take a good part of the time."""
     setattr(searching, "stop", lambda *_: False)  # noqa: B010  (not exported)
+    setattr(pipeline, "hold_finals", lambda *_: True)  # noqa: B010
     url, seconds = f"sqlite:///{asked.db}", parse_duration(asked.budget)
     job = Job(Path(asked.model), device, parse_m(asked.m), resume=True)
     start = time.monotonic()
@@ -167,7 +175,7 @@ def _compared(
             key = task.problem.id
             if time.monotonic() > end or key not in first or key not in last:
                 continue
-            pool = [first[key], last[key].config, *_fastest(asked.db, device, task)]
+            pool = contenders(first[key], last[key].config, _timed(asked.db, device, task))
             try:
                 rows.append(_row(task, pool, device, worker, worth[key]))
             except WorkerLostError as lost:
@@ -177,18 +185,29 @@ def _compared(
     return _summary(rows, tasks)
 
 
-def _fastest(database: Path, device: Device, task: Task) -> list[KernelConfig]:
+def _timed(database: Path, device: Device, task: Task) -> list[tuple[float, KernelConfig]]:
     with open_store(f"sqlite:///{database}") as store:
         found = store.measurements(here(device), task.problem)
-    timed = [(row.us, row.config) for row in found if row.us is not None and row.config]
-    return [config for _, config in sorted(timed, key=lambda pair: pair[0])[:FASTEST]]
+    return [(row.us, row.config) for row in found if row.us is not None and row.config]
+
+
+def contenders(
+    first: KernelConfig, last: KernelConfig, timed: list[tuple[float, KernelConfig]]
+) -> list[KernelConfig]:
+    """The first winner, the last one, and the fastest candidates of all evidence that may be better
+    than the first."""
+    bar = min((us for us, config in timed if config == first), default=math.inf) * NEAR
+    faster = sorted((pair for pair in timed if pair[0] <= bar), key=lambda pair: pair[0])
+    others = dict.fromkeys(config for _, config in faster if config not in (first, last))
+    return [first, last, *list(others)[:FASTEST]]
 
 
 def _row(
     task: Task, pool: list[KernelConfig], device: Device, worker: Worker, worth: float
 ) -> dict[str, Any]:
     problem, (first, last, *_) = task.problem, pool
-    judged = referee(pool, problem, device, worker)
+    openings = OPENINGS if len(set(pool)) > 1 else 1
+    judged = referee(pool, problem, device, worker, openings)
     best = judged.best
     return {
         "n": problem.n,
@@ -222,6 +241,9 @@ def _summary(rows: list[dict[str, Any]], tasks: list[Task]) -> dict[str, Any]:
         "worst_regret": max(regrets, default=None),
         "median_regret": statistics.median(regrets) if regrets else None,
         "over_3_percent": sum(regret > 0.03 for regret in regrets),
+        "over_3_percent_proven": sum(
+            row["regret"] > 0.03 and not row["best_of_first"]["tie"] for row in rows
+        ),
         "weighted_regret": round(sum(r["weight"] * r["regret"] for r in rows) / total, 4),
         "regret_of_all_layers_by_m": by_m,
     }

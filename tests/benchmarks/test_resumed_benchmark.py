@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks.referee import Referee
-from benchmarks.resumed import _summary
+from benchmarks.resumed import FASTEST, _summary, contenders
 from humming.spec.config import BlasConfig, CpuConfig
 
 ONE = BlasConfig("generic", 64)
@@ -30,10 +31,21 @@ def test_a_tie_is_what_promotion_would_not_prove(gain, tie):
 def test_regret_adds_up_over_layers_and_by_traffic():
     def row(m: int, count: int, first: float, best: float, weight: float) -> dict[str, Any]:
         times = {"first_us": first, "best_us": best, "regret": first / best - 1.0}
-        return {"m": m, "count": count, "weight": weight, **times}
+        tie = {"best_of_first": {"tie": first < 10.5}}
+        return {"m": m, "count": count, "weight": weight, **times, **tie}
 
     rows = [row(1, 3, 10.0, 10.0, 3.0), row(1, 1, 11.0, 10.0, 1.0), row(8, 1, 5.0, 5.0, 1.0)]
     found = _summary(rows, [SimpleNamespace()] * 4)  # type: ignore[list-item]
     assert found["worst_regret"] == pytest.approx(0.1) and found["over_3_percent"] == 1
+    assert found["over_3_percent_proven"] == 1
     assert found["weighted_regret"] == 0.02 and (found["compared"], found["problems"]) == (3, 4)
     assert found["regret_of_all_layers_by_m"] == {1: 0.025, 8: 0.0}
+
+
+def test_who_meets_the_first_winner_was_no_slower():
+    others = [replace(OTHER, prefetch_bytes=64 * i) for i in range(1, 8)]
+    timed = [(10.0, ONE), (11.0, OTHER), (20.0, ONE)]
+    timed += [(9.0 + 0.3 * i, config) for i, config in enumerate(others)]
+    assert contenders(ONE, ONE, timed) == [ONE, ONE, *others[:FASTEST]]
+    assert contenders(ONE, OTHER, timed[:4]) == [ONE, OTHER, others[0]]
+    assert contenders(ONE, ONE, [(10.0, ONE), (10.2, OTHER)]) == [ONE, ONE]
