@@ -34,6 +34,7 @@ def grouped(problem: Problem, device: Device) -> KernelConfig:
         choices = [*_wgmma(rows), *_mma(rows), _PLAIN]
     if problem.layout != CUDA_A8_LAYOUT:
         choices += [*_skinny(problem, min(rows, 32), device.sm_count or _SMS), _PLAIN]
+        choices += _wgmma(rows)  # takes groups of 8, as no other family
     for config in choices:
         fitting = _fitted(config, device)
         if not config_violations(fitting, problem, device):

@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from format_cases import FORMATS
+
+from humming.dispatch.dispatcher import why_unservable
 from humming.dispatch.heuristics import heuristic, heuristic_intervals
 from humming.jit.cuda.experts_source import experts_source
 from humming.jit.nvrtc import compile_cubin, nvrtc_arch
@@ -86,3 +89,19 @@ def test_defaults_are_legal_for_all_sizes(capability):
             asked = replace(problem(capability, 0, format), n=n, k=k)
             for low, _, config in heuristic_intervals(asked, device):
                 assert config_violations(config, asked.at(low), device) == [], (n, k, format, low)
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (8, 9), (9, 0), (12, 0)])
+def test_defaults_are_legal_for_every_format_that_any_family_takes(capability):
+    device, served = gpu(capability), 0
+    groups = [f"{of}g{size}" for of in ("int5", "fp6e3m2") for size in (8, 24, 40, 48, 56, 96)]
+    zeros = [f"uint4g{size}{kind}" for size in (8, 24, 32, 48, 96) for kind in ("z", "zf")]
+    for n, k in ((208, 264), (33, 100)):
+        for format in (*FORMATS, *groups, *zeros, "int4g40-fp8e4m3", "fp8e4m3b40"):
+            asked = replace(problem(capability, 0, format), n=n, k=k)
+            if why_unservable(asked, device):
+                continue
+            served += 1
+            for low, _, config in heuristic_intervals(asked, device):
+                assert config_violations(config, asked.at(low), device) == [], (n, k, format, low)
+    assert served > len(FORMATS)
