@@ -1,7 +1,8 @@
 """The default config of the families that multiply bytes on Hopper: a tile and a way to cut k by
 which the busiest multiprocessor is done first. Which family serves is heuristics_cuda.py.
 
-Costs are cycles of one multiprocessor, fitted to an H200 with cold weights.
+Costs are cycles of one multiprocessor, fitted to an H200 with cold weights: to a sweep
+(benchmarks/results/h200_bytes_configs.json) and to times of defaults that take turns or share k.
 """
 
 from __future__ import annotations
@@ -53,7 +54,6 @@ _TILES = (
     (128, 2, 1, 1, 1, 1),
     (128, 2, 2, 1, 1, 1),
     (128, 2, 1, 1, 1, 2),
-    (128, 2, 2, 1, 1, 2),
     (192, 3, 1, 1, 1, 1),
     (256, 2, 1, 1, 1, 1),
     (256, 2, 1, 1, 1, 2),
@@ -62,18 +62,19 @@ _MOST_STAGES = 20
 _RASTER, _RASTER_ROWS = 8, 2048  # tiles, and rows of x, of a wave before the next rows of w
 _MOST_OF_FOUR = 32  # sums of a row of w, beyond which four warpgroups in turns spill registers
 
-_STEP, _STEP_ROW = 65.1, 1.66  # cycles of 64 rows of w by 128 of k, and of a row of x in it
-_DECODE = 170.3  # of 64 rows of w by 128 of k, of codes that are put into bytes
+_STEP = 61.3  # cycles of 64 rows of w by 128 of k
+_ROW, _ROW_OF_BYTES = 1.29, 2.04  # of a row of x in it; where both operands are read as they lie
+_DECODE, _DECODE_SCALED = 177.0, 237.0  # besides, of codes that are put into bytes
 _PROMOTE_ROW = 1.67  # of a row of x, where sums are promoted
-_CHAIN = 481.7  # of a unit of one warpgroup, which waits for itself
-_READ = 49.4  # bytes of x and weights a cycle, from L2
-_MEMORY = 21.6  # bytes of weights a cycle, from memory, of each multiprocessor
-_BLOCK, _NEXT = 3058.0, 2886.0  # of a launch besides, and of each tile after the first
-_OUT = 682.8  # of 8192 outputs
-_MEET, _MEET_OUT = 3776.0, 1881.0  # of blocks that share k, and of 8192 sums that they exchange
-# Not fitted, as no sweep is recorded of them: a guess from what wgmma's clusters take.
-_SEND, _SEND_OUT = 1600.0, 1000.0  # of blocks that share k in a cluster, and of 8192 sums
-_TURN, _TURN_OUT = 300.0, 300.0  # of warpgroups that take turns, and of 8192 sums of one of them
+_CHAIN, _CHAIN_SCALED = 325.0, 332.0  # of a unit of one warpgroup, which waits for itself
+_READ = 50.6  # bytes of x and weights a cycle, from L2
+_MEMORY = 19.2  # bytes of weights a cycle, from memory, of each multiprocessor
+_BLOCK, _NEXT = 3231.0, 1090.0  # of a launch besides, and of each tile after the first
+_OUT = 1481.0  # of 8192 outputs
+_MEET, _MEET_OUT = 3371.0, 1008.0  # of blocks that share k, and of 8192 sums that they exchange
+_SEND, _SEND_OUT = 1010.0, 1036.0  # of blocks that share k in a cluster, and of 8192 sums
+_TURN_OUT = 50.0  # of 8192 sums of a warpgroup that takes turns
+_MOST_OF_FP8 = 128  # rows of x, of fp8 by fp8
 
 
 def wgmma8_default(problem: Problem, device: Device, m: int) -> Wgmma8Config | None:
@@ -95,10 +96,13 @@ def _spills(config: Wgmma8Config) -> bool:
 
 
 def _choices(problem: Problem, device: Device) -> Iterator[Wgmma8Config]:
+    promote = needs_promotion(problem)
     least = min(128, -(-problem.m // 2)) if problem.m > 64 else -(-3 * problem.m // 4)
     for block_m, warpgroups, tiles_n, blocks_per_sm, turns, split_k in _TILES:
         if block_m < least or block_m >= max(17, 2 * problem.m):
             continue  # weights read too often; half of the rows beyond m
+        if block_m > _MOST_OF_FP8 and problem.quant.weight.dtype.name == "fp8e4m3" and not promote:
+            continue  # slower at each m that was measured
         many = problem.m > _RASTER * block_m
         config = Wgmma8Config(
             block_m=block_m,
@@ -109,7 +113,7 @@ def _choices(problem: Problem, device: Device) -> Iterator[Wgmma8Config]:
             raster_group_m=min(64, max(_RASTER, _RASTER_ROWS // block_m)) if many else _RASTER,
             blocks_per_sm=blocks_per_sm,
             stream_k=0,
-            promote=int(needs_promotion(problem)),
+            promote=int(promote),
             dependent_launch=1,
             k_warpgroups=turns,
             split_k=split_k,
@@ -141,21 +145,22 @@ def _cost(config: Wgmma8Config, problem: Problem, device: Device) -> float:
         cost += _MEET + (_OUT + _MEET_OUT) * outputs
     if config.split_k > 1:
         cost += waves * (_SEND + _SEND_OUT * outputs)
-    if config.k_warpgroups > 1:
-        cost += waves * (_TURN + _TURN_OUT * (config.k_warpgroups - 1) * outputs)
-    return cost
+    return cost + waves * _TURN_OUT * (config.k_warpgroups - 1) * outputs
 
 
 def _unit_cost(config: Wgmma8Config, problem: Problem, together: int, busy: float) -> float:
     """The same of a unit of k of the blocks that are on a multiprocessor `together`, where a part
     of all, `busy`, has such."""
-    bits = problem.quant.weight.dtype.bits
-    rows = wgmma_block_rows(config)
-    row = _STEP_ROW + (_PROMOTE_ROW if config.promote else 0.0)
-    tile = _STEP + row * config.block_m + (0.0 if bits == 8 else _DECODE)
+    stored, rows = problem.quant.weight, wgmma_block_rows(config)
+    bits, scaled = stored.dtype.bits, bool(stored.scale_dtype)
+    row = _ROW_OF_BYTES if bits == 8 else _ROW
+    row += _PROMOTE_ROW if config.promote else 0.0
+    decode = 0.0 if bits == 8 else _DECODE_SCALED if scaled else _DECODE
+    tile = _STEP + row * config.block_m + decode
     multiply = rows // 64 * together * tile
-    chain = (_CHAIN + row * config.block_m * config.tiles_n) / config.k_warpgroups
-    of_weights = rows * 16 * bits * together
+    chain = _CHAIN + (_CHAIN_SCALED if scaled else 0.0) + row * config.block_m * config.tiles_n
+    chain /= config.k_warpgroups
+    of_weights = rows * (16 * bits + (8 if scaled else 0)) * together
     read = (config.block_m * 128 / config.cluster_n * together + of_weights) / _READ
     memory = of_weights * busy / _MEMORY if problem.m <= config.block_m else 0.0
     return float((multiply**6 + chain**6 + read**6 + memory**6) ** (1 / 6))

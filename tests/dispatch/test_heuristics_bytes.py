@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import statistics
+from pathlib import Path
+
 import pytest
 
 from humming.dispatch.heuristics import heuristic, heuristic_intervals, runners_up
+from humming.dispatch.heuristics_wgmma8 import wgmma8_near
 from humming.spec.config import ScaledMmConfig, Wgmma8Config
 from humming.spec.layouts import CUDA_A8_LAYOUT
 from humming.spec.legality import config_violations, problem_violations, wgmma_deal
 from humming.spec.problem import Problem
 from tests.gpus import gpu
 
+SWEEP = Path(__file__).parents[2] / "benchmarks" / "results" / "h200_bytes_configs.json"
 FORMATS = (
     "fp8e4m3-fp8e4m3",
     "int8-int8",
@@ -74,3 +80,23 @@ def test_many_rows_of_fp8_are_torchs():
     assert isinstance(heuristic(problem, gpu((9, 0))), ScaledMmConfig)
     blocks = Problem("fp8e4m3b128-fp8e4m3g128", 8192, 8192, 4096, layout=CUDA_A8_LAYOUT)
     assert isinstance(heuristic(blocks, gpu((9, 0))), Wgmma8Config)
+
+
+def test_of_recorded_configs_the_fastest_or_nearly_so_is_ranked_first():
+    """Those of the default's own tiles, which the sweep has without turns: few rows take some."""
+    knobs = ("block_m", "warpgroups", "tiles_n", "cluster_n", "blocks_per_sm", "stream_k")
+    lost = []
+    for row in json.loads(SWEEP.read_text("utf-8"))["rows"]:
+        shape = (row["format"], row["n"], row["k"], row["m"])
+        if row["m"] < 64:
+            continue
+        times = {tuple(config[knob] for knob in knobs): config["us"] for config in row["configs"]}
+        ranked = wgmma8_near(Problem(*shape, layout=CUDA_A8_LAYOUT), gpu((9, 0), 132))
+        plain = [config for config in ranked if config.k_warpgroups == config.split_k == 1]
+        recorded = [times.get(tuple(getattr(config, knob) for knob in knobs)) for config in plain]
+        own = next((us for us in recorded if us is not None), None)
+        if own is not None:
+            lost.append(own / min(times.values()))
+            assert lost[-1] < 1.15, shape
+    assert len(lost) > 60
+    assert statistics.geometric_mean(lost) < 1.01
