@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from humming.dispatch.heuristics import runners_up
+from humming.dispatch.heuristics import heuristic, runners_up
 from humming.spec.config import KernelConfig, SkinnyConfig, config_from_dict
 from humming.spec.device import Device
 from humming.spec.layouts import CUDA_LAYOUT, layout_for
@@ -179,6 +179,24 @@ def test_runners_up_are_among_few_candidates(n, k, m):
     assert ranked[0] in found
     assert len(set(ranked) & set(found)) >= len(ranked) / 2
     assert not any(config_violations(config, problem, device) for config in ranked)
+
+
+@pytest.mark.parametrize("format", ["fp8e4m3-fp8e4m3", "int4-fp8e4m3", "mxfp4-fp8e4m3"])
+@pytest.mark.parametrize("n, k", [(8192, 8192), (6144, 4096), (4096, 14336), (8192, 1024)])
+def test_clusters_of_bytes_that_share_k_are_tried_where_blocks_are_few(n, k, format):
+    device, shared = gpu((9, 0), 132), set()
+    for m in (1, 32, 64, 128, 256, 1024, 4096):
+        problem = Problem(format, n, k, m, layout=layout_for(device, format))
+        found = _legal("wgmma8", problem, device)
+        assert len(found) <= 350
+        default = heuristic(problem, device)
+        assert default in found or getattr(default, "split_k", 1) == 1
+        for config in found:
+            blocks = wgmma_deal(config, m, n, k, 132).clusters * config.split_k
+            assert config.split_k == 1 or blocks <= 132 * config.blocks_per_sm
+        shared |= {config.split_k for config in found if m <= 256}
+        assert m <= 512 or {config.split_k for config in found} == {1}
+    assert shared >= {1, 2}
 
 
 @pytest.mark.parametrize("capability", [(8, 9), (9, 0), (10, 0), (12, 0)])
