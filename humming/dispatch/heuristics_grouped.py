@@ -47,8 +47,9 @@ def _fitted(config: KernelConfig, device: Device) -> KernelConfig:
     capability = device.compute_capability or (0, 0)
     if capability < (9, 0) and isinstance(config, (SkinnyConfig, MmaConfig)):
         config = replace(config, dependent_launch=0)
-    if capability < (8, 0) and isinstance(config, SkinnyConfig):
-        config = replace(config, num_stages=0, stage_tiles=1, blocks_per_sm=1)
+    if capability < (8, 0) and isinstance(config, SkinnyConfig):  # registers hold weights too
+        tiles_n = min(config.tiles_n, 4 if config.block_m <= 8 else 2)
+        config = replace(config, tiles_n=tiles_n, num_stages=0, stage_tiles=1, blocks_per_sm=1)
     return config
 
 

@@ -138,6 +138,7 @@ def test_the_formula_of_shared_memory_is_the_wgmma8_kernels_own():
         asked = byte_problem(FORMATS[number % len(FORMATS)])
         values = {
             **vars(config),
+            "grouped": 0,
             **{k: v for k, v in byte_constants(asked).items() if isinstance(v, int)},
             "group_size": byte_constants(asked)["packed_group_size"],
             "smem_bytes": wgmma8_smem_bytes(config, asked),

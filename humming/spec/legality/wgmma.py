@@ -100,12 +100,14 @@ def wgmma_registers(config: WgmmaConfig, problem: Problem) -> tuple[int, int]:
     return wanted, min(share, _REGISTERS_MOST)
 
 
-def most_gathered(config: WgmmaConfig | Wgmma8Config) -> int:
-    """Rows of x that the filling warpgroup has registers for, of experts: what the others leave."""
+def most_gathered(config: WgmmaConfig | Wgmma8Config, least: int = _FILL_REGISTERS) -> int:
+    """Rows of x that a block has registers for, of experts: the filling warpgroup what the others
+    leave, `least` at the least; more than two warpgroups have none to spare for so many sums."""
     even = _REGISTERS // (config.blocks_per_sm * wgmma_threads(config)) // 8 * 8
     pool = min(even, _REGISTERS_MOST) * (config.warpgroups + 1)
-    share = min((pool - _FILL_REGISTERS) // config.warpgroups // 8 * 8, _REGISTERS_MOST)
-    return 128 if pool - share * config.warpgroups >= _FILL_REGISTERS + 8 else 64
+    share = min((pool - least) // config.warpgroups // 8 * 8, _REGISTERS_MOST)
+    left = pool - share * config.warpgroups
+    return 128 if config.warpgroups <= 2 and left >= least + 8 else 64
 
 
 def _tile_registers(problem: Problem) -> int:

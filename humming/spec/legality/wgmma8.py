@@ -21,8 +21,9 @@ from humming.spec.problem import Problem
 _UNIT_K = 128
 _REGISTERS = 65536  # of a multiprocessor
 _REGISTERS_MOST = 240  # of a thread
-_FILL_REGISTERS = 32
+_FILL_REGISTERS, _GATHER_REGISTERS = 32, 48  # of a thread that fills; of experts
 _WORKING_REGISTERS = 40  # of a thread, beside sums and fragments
+_MEETING_REGISTERS = 8  # of those, where blocks meet; those of experts do not
 _TURN_REGISTERS = 10  # of a thread, where warpgroups take turns and codes are bytes
 _PART_ROWS = 128  # of x, whose products are promoted at once
 _PROMOTED_BLOCKS = 2
@@ -75,7 +76,9 @@ def _gains_bits(problem: Problem) -> bool:
 def wgmma8_registers(config: Wgmma8Config, problem: Problem) -> tuple[int, int]:
     """(what a thread that multiplies wants, what it gets)."""
     tiles, direct = config.tiles_n, problem.quant.weight.dtype.bits == 8
+    of_experts = problem.op != "dense"
     wanted = tiles * config.block_m // 2 + _WORKING_REGISTERS
+    wanted -= _MEETING_REGISTERS if of_experts else 0
     wanted += _TURN_REGISTERS if config.k_warpgroups > 1 and direct and not config.promote else 0
     if config.promote:
         wanted += min(config.block_m, _PART_ROWS) // 2 + (0 if direct else 24)
@@ -84,7 +87,8 @@ def wgmma8_registers(config: Wgmma8Config, problem: Problem) -> tuple[int, int]:
         wanted += 16 * tiles  # fragments of two steps, codes of a unit
         wanted += 8 * tiles if problem.quant.weight.scale_dtype else 0
     even = _REGISTERS // (config.blocks_per_sm * wgmma_threads(config)) // 8 * 8
-    pool = min(even, _REGISTERS_MOST) * (config.warpgroups + 1) - _FILL_REGISTERS
+    pool = min(even, _REGISTERS_MOST) * (config.warpgroups + 1)
+    pool -= _GATHER_REGISTERS if of_experts else _FILL_REGISTERS
     return wanted, min(pool // max(config.warpgroups, 1) // 8 * 8, _REGISTERS_MOST)
 
 
@@ -213,10 +217,10 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "experts_gather",
-        lambda c, p, d: p.op == "dense" or c.block_m <= most_gathered(c),
+        lambda c, p, d: p.op == "dense" or c.block_m <= most_gathered(c, _GATHER_REGISTERS),
         lambda c, p, d: (
-            f"`block_m <= {most_gathered(c)}` must hold, rows that its registers can gather, but "
-            f"got block_m={c.block_m}"
+            f"`block_m <= {most_gathered(c, _GATHER_REGISTERS)}` must hold, rows that registers "
+            f"can gather, but got block_m={c.block_m}"
         ),
     ),
     _rule(

@@ -45,6 +45,8 @@ struct Wgmma8Plan {
   static constexpr bool promoted = Config::promote != 0;
   // Few rows of x leave the tensor cores idle: they can take a code's offset away.
   static constexpr bool raw = Config::Codes::has_raw && Config::block_m <= 32 && !promoted;
+  // All products of a unit are begun at once, where registers hold their fragments.
+  static constexpr bool few = Config::block_m <= 32 && Config::tiles_n == 1;
   // Promoted sums: products of one unit, of as many columns at a time, are added to those before.
   static __host__ __device__ constexpr int parts_of(int used) { return used > 16 ? 2 : 1; }
 
@@ -52,7 +54,8 @@ struct Wgmma8Plan {
   // those out: to ask for more than there are would wait forever.
   static constexpr int even_share = 65536 / (Config::blocks_per_sm * threads) / 8 * 8;
   static constexpr int begin_registers = even_share < 240 ? even_share : 240;
-  static constexpr int fill_registers = 32;
+  // Of those that fill: of experts they hold where rows of x begin, and what the next tile is.
+  static constexpr int fill_registers = Config::grouped ? 48 : 32;
   static constexpr int drain_share =
       (begin_registers * (Config::warpgroups + 1) - fill_registers) / Config::warpgroups / 8 * 8;
   static constexpr int drain_registers = drain_share < 240 ? drain_share : 240;
