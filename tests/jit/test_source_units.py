@@ -21,7 +21,7 @@ from search_spaces.load import load_spaces
 from search_spaces.select import select
 from tests.gpus import gpu
 
-TRIES = 30
+TRIES = 120
 SPACES = load_spaces()
 FORMATS = ("int4g128", "uint4g64z", "mxfp4", "int8-int8", "fp8e4m3-fp8e4m3", "mxfp4-fp8e4m3")
 CPU = Device("cpu", "Some CPU", "x86_64", 2**25, isa=CODE_PATH_FLAGS["avx512_bf16"], threads=4)
