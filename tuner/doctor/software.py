@@ -6,12 +6,13 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+import warnings
 from importlib import metadata
 from pathlib import Path
 
 import torch
 
-from humming.errors import CompileError, CompilerNotFoundError, HummingError
+from humming.errors import CompileError, CompilerNotFoundError, HummingError, UntunedWarning
 from humming.gemm import gemm
 from humming.jit.compiler import compile_source, find_compiler
 from humming.jit.detect import cuda_devices
@@ -151,7 +152,8 @@ def kernel(s: Surroundings) -> Finding:
     weight = quantize(torch.randn(48, 256, generator=draw).to(torch.bfloat16), "int4g128")
     weight = weight.to(where)
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UntunedWarning)  # it is no layer of the user's
             out = gemm(x, weight)
     except HummingError as error:
         return failed_by(error)
