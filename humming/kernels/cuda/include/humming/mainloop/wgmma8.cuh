@@ -51,6 +51,8 @@ __device__ __forceinline__ void group_multiply_exact(Wgmma8Sums<Config>& sums,
                                                      Ring8Drain<Config>& drain, int units) {
   if constexpr (Wgmma8Plan<Config>::direct) {
     group_multiply_direct<Config, used>(sums, drain, units);
+  } else if constexpr (Wgmma8Plan<Config>::few) {
+    group_multiply_few<Config, used>(sums, drain, units);
   } else {
     group_multiply_registers<Config, used>(sums, drain, units);
   }

@@ -79,42 +79,37 @@ __device__ __forceinline__
 template <class Config>
 struct UnitCodes {
   using Plan = Wgmma8Plan<Config>;
+  using Magnitudes = Words2[2];  // of rows g and g + 8
   static constexpr bool scaled = Plan::scaled_codes;
   static constexpr int tiles = Config::tiles_n;
 
   u32 table;
   Words4 words[tiles][2];
   u32 scales[tiles][scaled ? Plan::steps : 1];
-  Words2 magnitudes[tiles][2];  // of the step that comes next
 
-  __device__ __forceinline__ void load(const Ring8Drain<Config>& drain) {
-#pragma unroll
-    for (int t = 0; t < tiles; ++t) {
-      words[t][0] = drain.words(t, 0), words[t][1] = drain.words(t, 1);
-      if constexpr (scaled) {
-#pragma unroll
-        for (int step = 0; step < Plan::steps; ++step)
-          scales[t][step] = drain.group_scales(t, step);
-      }
-    }
-    look_up(0);
+  __device__ __forceinline__ void load_words(const Ring8Drain<Config>& drain, int t, int half) {
+    words[t][half] = drain.words(t, half);
   }
-  __device__ __forceinline__ void look_up(int step) {
+  __device__ __forceinline__ void load_scales(const Ring8Drain<Config>& drain, int t) {
     if constexpr (scaled) {
 #pragma unroll
-      for (int t = 0; t < tiles; ++t)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          magnitudes[t][half] =
-              ptx::load_shared_words2(Config::Codes::place(table, scales[t][step], half));
+      for (int step = 0; step < Plan::steps; ++step) scales[t][step] = drain.group_scales(t, step);
     }
   }
-  template <bool raw>
-  __device__ __forceinline__ void fragment(u32 (&a)[4], int t, int step) const {
+  __device__ __forceinline__ void look_up(Magnitudes& magnitudes, int t, int step) const {
+    if constexpr (scaled) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        magnitudes[half] =
+            ptx::load_shared_words2(Config::Codes::place(table, scales[t][step], half));
+    }
+  }
+  __device__ __forceinline__ void fragment(u32 (&a)[4], const Magnitudes& magnitudes, int t,
+                                           int step) const {
     const auto& of_half = words[t][step / 2].word;
     if constexpr (scaled) {
-      Config::Codes::fragment(a, of_half, step % 2, magnitudes[t]);
-    } else if constexpr (raw) {
+      Config::Codes::fragment(a, of_half, step % 2, magnitudes);
+    } else if constexpr (Plan::raw) {
       Config::Codes::raw(a, of_half, step % 2);
     } else {
       Config::Codes::fragment(a, of_half, step % 2);
@@ -122,26 +117,53 @@ struct UnitCodes {
   }
 };
 
-// Weights put into bytes in registers: while tensor cores multiply some, the next are made ready.
+// The fragment that takes away what raw codes are too large by.
+template <class Config>
+__device__ __forceinline__ void fill_bias(u32 (&bias)[1][4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (Wgmma8Plan<Config>::raw) {
+      bias[0][i] = Config::Codes::bias;
+    } else {
+      bias[0][i] = 0;
+    }
+  }
+  settle_bytes(bias);
+}
+
+// Weights put into bytes in registers. Many rows of x: while tensor cores multiply one step's, the
+// next step's are made ready, and what the next unit needs is on its way.
 template <class Config, int used = Wgmma8Plan<Config>::columns>
 __device__ __forceinline__ void group_multiply_registers(Wgmma8Sums<Config>& sums,
                                                          Ring8Drain<Config>& drain, int units) {
   using Plan = Wgmma8Plan<Config>;
   using Product = ByteProduct<typename Config::Type>;
+  using Codes = UnitCodes<Config>;
   constexpr int tiles = Config::tiles_n, sets = 2;
-  u32 a[sets][tiles][4] = {};
-  u32 bias[1][4] = {};
-  if constexpr (Plan::raw) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) bias[0][i] = Config::Codes::bias;
-    settle_bytes(bias);
-  }
-  UnitCodes<Config> codes;
+  u32 a[sets][tiles][4] = {}, bias[1][4];
+  typename Codes::Magnitudes magnitudes[tiles];  // of the step that comes next
+  fill_bias<Config>(bias);
+  Codes codes;
   codes.table = drain.shared + Plan::table;
+  auto look_up = [&](int step) {
+#pragma unroll
+    for (int t = 0; t < tiles; ++t) codes.look_up(magnitudes[t], t, step);
+  };
+  auto load_words = [&](int half) {
+#pragma unroll
+    for (int t = 0; t < tiles; ++t) codes.load_words(drain, t, half);
+  };
+  auto load_scales = [&] {
+#pragma unroll
+    for (int t = 0; t < tiles; ++t) codes.load_scales(drain, t);
+  };
   u32 before = 0;  // the slot of the unit before, whose products may still run
   clear_sums(sums);
   drain.acquire();
-  codes.load(drain);
+  load_scales();
+  load_words(0);
+  load_words(1);
+  look_up(0);
 #pragma unroll 1
   for (int u = 0; u < units; ++u) {
     const bool last = u + 1 == units;
@@ -150,7 +172,7 @@ __device__ __forceinline__ void group_multiply_registers(Wgmma8Sums<Config>& sum
     for (int step = 0; step < Plan::steps; ++step) {
       auto& set = a[step % sets];
 #pragma unroll
-      for (int t = 0; t < tiles; ++t) codes.template fragment<Plan::raw>(set[t], t, step);
+      for (int t = 0; t < tiles; ++t) codes.fragment(set[t], magnitudes[t], t, step);
       settle_bytes(set);
       ptx::wgmma_fence();
 #pragma unroll
@@ -160,21 +182,74 @@ __device__ __forceinline__ void group_multiply_registers(Wgmma8Sums<Config>& sum
         if constexpr (Plan::raw) Product::template add<1>(of, bias[0], drain.descriptor(x, step));
       }
       ptx::wgmma_commit();
-      if (step < 3) codes.look_up(step + 1);
-      if (step == 3) {
+      if (step < 3) look_up(step + 1);
+      if (step == 3 && !last) look_up(0);
+      ptx::wgmma_wait<sets - 1>();
+      settle_bytes(a[(step + 1) % sets]);
+      if (step == 0 && u > 0) drain.release(before);
+      if (step == 2) {
         drain.next();
         if (!last) {
           drain.acquire();
-          codes.load(drain);
+          load_scales();
+          load_words(0);
         }
       }
-      ptx::wgmma_wait<sets - 1>();
-      settle_bytes(a[(step + 1) % sets]);
-      if (step == 1 && u > 0) drain.release(before);
+      if (step == 3 && !last) load_words(1);
     }
     before = slot;
   }
   ptx::wgmma_wait<0>();
+#pragma unroll
+  for (int set = 0; set < sets; ++set) settle_bytes(a[set]);
+  settle_bytes(bias);
+  settle_sums(sums);
+  drain.release(before);
+}
+
+// Few rows of x and one tile: products take no time, so that all of a unit are begun at once.
+template <class Config, int used = Wgmma8Plan<Config>::columns>
+__device__ __forceinline__ void group_multiply_few(Wgmma8Sums<Config>& sums,
+                                                   Ring8Drain<Config>& drain, int units) {
+  using Plan = Wgmma8Plan<Config>;
+  using Product = ByteProduct<typename Config::Type>;
+  using Codes = UnitCodes<Config>;
+  u32 a[Plan::steps][4] = {}, bias[1][4];
+  typename Codes::Magnitudes magnitudes[Plan::steps];
+  fill_bias<Config>(bias);
+  Codes codes;
+  codes.table = drain.shared + Plan::table;
+  u32 before = 0;  // the slot of the unit before, whose products may still run
+  clear_sums(sums);
+#pragma unroll 1
+  for (int u = 0; u < units; ++u) {
+    drain.acquire();
+    codes.load_scales(drain, 0);
+    codes.load_words(drain, 0, 0);
+    codes.load_words(drain, 0, 1);
+#pragma unroll
+    for (int step = 0; step < Plan::steps; ++step) codes.look_up(magnitudes[step], 0, step);
+    ptx::wgmma_wait<0>();
+    settle_bytes(a);
+    if (u > 0) drain.release(before);
+#pragma unroll
+    for (int step = 0; step < Plan::steps; ++step)
+      codes.fragment(a[step], magnitudes[step], 0, step);
+    settle_bytes(a);
+    const u32 x = drain.x_base(0);
+    auto& of = first_columns<used>(sums[0]);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < Plan::steps; ++step) {
+      Product::template add<1>(of, a[step], drain.descriptor(x, step));
+      if constexpr (Plan::raw) Product::template add<1>(of, bias[0], drain.descriptor(x, step));
+    }
+    ptx::wgmma_commit();
+    before = drain.place.slot;
+    drain.next();
+  }
+  ptx::wgmma_wait<0>();
+  settle_bytes(a);
   settle_bytes(bias);
   settle_sums(sums);
   drain.release(before);
