@@ -42,6 +42,10 @@ _PICKED: dict[str, tuple[str, ...]] = {
 """What a name in an include of a template stands for; one that is not here, for any file there."""
 
 
+_ENTRIES = {"skinny_experts": ("skinny_experts", "skinny_walk")}
+"""The entries of units that have others than that of their own name."""
+
+
 @lru_cache(maxsize=4)
 def source_hash(kind: str, kernels: Path = KERNELS_DIR) -> str:
     """What evidence is measured with on devices of `kind` ("cpu", "cuda"): the hash of each unit,
@@ -55,7 +59,7 @@ def source_hash(kind: str, kernels: Path = KERNELS_DIR) -> str:
 def unit_files(folder: Path, unit: str) -> list[Path]:
     """The template of `unit` in the folder of its device kind, and all that it may include,
     whatever is picked when it is rendered."""
-    picked = {**_PICKED, "entry": (unit,)}
+    picked = {**_PICKED, "entry": _ENTRIES.get(unit, (unit,))}
     found: dict[Path, None] = {}
     waiting = [folder / _TEMPLATES[folder.name][unit]]
     while waiting:

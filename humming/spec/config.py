@@ -91,6 +91,9 @@ class SkinnyConfig:
     warpgroup    1: warpgroup products (wgmma), on compute capability 9.0 only
     exact_codes  1: codes lose their bias before they are multiplied, and not after, where an
                  infinite x gives NaN
+    walk         1: of experts, as many blocks as the device runs at once go through all tiles, and
+                 what a tile wants comes while the one before is multiplied; num_stages are groups
+                 of k that a warp then has in flight, x among them
     """
 
     family: ClassVar[str] = "skinny"
@@ -105,6 +108,7 @@ class SkinnyConfig:
     dependent_launch: int
     warpgroup: int
     exact_codes: int
+    walk: int = 0
 
     def __str__(self) -> str:
         text = f"{'wgmma' if self.warpgroup else 'mma'} {self.block_m}x{self.tiles_n}"
@@ -114,6 +118,7 @@ class SkinnyConfig:
             ("b", self.blocks_per_sm, 1),
             ("exact", self.exact_codes, 0),
             ("pdl", self.dependent_launch, 1),
+            ("walk", self.walk, 0),
         ):
             text += f" {mark}{value}" if value != off else ""
         return text

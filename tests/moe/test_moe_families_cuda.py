@@ -17,10 +17,10 @@ from humming.jit.cache import compiled
 from humming.jit.detect import cuda_devices
 from humming.jit.load import load
 from humming.moe.rows import Rows
-from humming.quantize import QuantizedTensor, pack_experts
+from humming.quantize import PackedExperts, QuantizedTensor, pack_experts
 from humming.quantize.activations import requantized
 from humming.quantize.drawn import drawn
-from humming.spec.config import KernelConfig
+from humming.spec.config import KernelConfig, SkinnyConfig
 from humming.spec.formats import QuantFormat
 from humming.spec.layouts import layout_for
 from humming.spec.problem import Problem
@@ -75,21 +75,50 @@ def tried(problem: Problem, seed: int) -> dict[str, list[KernelConfig]]:
 @pytest.mark.parametrize("format", QUANTIZED + TUNED)
 def test_what_the_tuner_may_try_gives_right_rows(format, tokens):
     n, k = ((200, 328), (704, 640), (96, 1856))[(tokens + len(format)) % 3]
-    device, problem = cuda_devices()[0], problem_of(format, n, k, tokens)
+    problem = problem_of(format, n, k, tokens)
     weights = weights_of(format, n, k)
     packed = pack_experts(weights, problem.layout, torch.bfloat16)
     for configs in tried(problem, tokens).values():
         for config in configs:
-            kernel: Any = load(compiled(config, problem, device), device)
-            for m, skew in ((tokens, "others"), (2 * tokens + 1, "few"), (1, "uniform")):
-                ids = ids_of(skew, m, TOP_K, COUNT).cuda()
-                x = torch.randn(m, k, device="cuda").bfloat16()
-                rows = Rows.indexed(ids)
-                out = x.new_full((rows.count, n), float("nan"))
-                size = kernel.experts_workspace_bytes(rows, packed)
-                room = torch.full((size,), 255, dtype=torch.uint8, device="cuda")
-                kernel.launch_experts(x, packed, None, out, rows, room)
-                check(out, answer(x, weights, ids), config, m, skew)
+            check_config(config, problem, tokens, weights, packed)
+
+
+def check_config(
+    config: KernelConfig,
+    problem: Problem,
+    tokens: int,
+    weights: list[QuantizedTensor],
+    packed: PackedExperts,
+) -> None:
+    device, n, k = cuda_devices()[0], problem.n, problem.k
+    kernel: Any = load(compiled(config, problem, device), device)
+    for m, skew in ((tokens, "others"), (2 * tokens + 1, "few"), (1, "uniform")):
+        ids = ids_of(skew, m, TOP_K, COUNT).cuda()
+        x = torch.randn(m, k, device="cuda").bfloat16()
+        rows = Rows.indexed(ids)
+        out = x.new_full((rows.count, n), float("nan"))
+        size = kernel.experts_workspace_bytes(rows, packed)
+        room = torch.full((size,), 255, dtype=torch.uint8, device="cuda")
+        kernel.launch_experts(x, packed, None, out, rows, room)
+        check(out, answer(x, weights, ids), config, m, skew)
+
+
+WALKS = [
+    SkinnyConfig(8, 8, 1, 1, 2, 2, 1, 8, 1, 0, 0, walk=1),
+    SkinnyConfig(16, 4, 2, 1, 3, 1, 1, 2, 1, 0, 0, walk=1),
+    SkinnyConfig(24, 2, 4, 1, 2, 1, 1, 1, 1, 0, 0, walk=1),
+]
+
+
+@pytest.mark.parametrize("format", TUNED)
+@pytest.mark.parametrize("size", [(7168, 256), (2056, 776), (200, 1864)])
+def test_blocks_that_walk_through_tiles_give_right_rows(format, size):
+    problem = problem_of(format, *size, 400)
+    weights = weights_of(format, *size)
+    packed = pack_experts(weights, problem.layout, torch.bfloat16)
+    for config in WALKS:
+        if config.warps * 128 < size[1] + 128:
+            check_config(config, problem, 400, weights, packed)
 
 
 @pytest.mark.parametrize("format", FORMATS)

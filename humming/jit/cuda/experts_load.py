@@ -16,7 +16,7 @@ from humming.jit.cache import CompiledKernel
 from humming.jit.cuda.driver import INT, LONG, POINTER, DeviceFunction
 from humming.jit.cuda.experts_around import address, tiles_of
 from humming.jit.cuda.input_quantizer import QuantizedInput
-from humming.jit.cuda.kernel import ALIGNMENT, CudaKernel, config_of
+from humming.jit.cuda.kernel import ALIGNMENT, CudaKernel, config_of, launched_before
 from humming.jit.cuda.tensor_map import (
     INT32,
     NO_SWIZZLE,
@@ -130,13 +130,28 @@ class GroupedSkinnyKernel(GroupedKernel):
 
     def _launch(self, function: DeviceFunction, packed: ExpertsOperand, call: GroupedCall) -> None:
         config: SkinnyConfig = config_of(self.compiled, SkinnyConfig)
+        along_n = -(-packed.n // skinny_block_rows(config))
+        last: tuple[int, ...] = ()
+        grid = call.most, along_n * config.split_k
+        dependent = bool(config.dependent_launch)
+        if config.walk:  # weights are read before the kernel before has ended
+            most = _sm_count(function.index) * config.blocks_per_sm
+            grid, last = (min(call.most * along_n, most), 1), (packed.experts,)
+            dependent = dependent and launched_before(packed.codes)
         function.launch(
-            (call.most, -(-packed.n // skinny_block_rows(config)) * config.split_k),
+            grid,
             config.warps * 32,
-            (*call.weights, address(packed.permutation), *call.places, *call.sizes, *call.strides),
-            self._TYPES,
+            (
+                *call.weights,
+                address(packed.permutation),
+                *call.places,
+                *call.sizes,
+                *call.strides,
+                *last,
+            ),
+            self._TYPES + (INT,) * len(last),
             cluster=config.split_k,
-            dependent=bool(config.dependent_launch),
+            dependent=dependent,
         )
 
 

@@ -79,6 +79,8 @@ def render_cuda(config: KernelConfig, problem: Problem) -> KernelSource:
             "mainloop_header": "skinny_warpgroup" if config.warpgroup else "skinny_block",
             "weights_header": "weights_ring" if config.num_stages else "weights_registers",
         }
+        if config.walk:
+            picks |= {"entry": "skinny_walk", "mainloop_header": "skinny_walk"}
     text = environment().get_template(f"{config.family}.cu.j2").render(**static, **picks)
     return KernelSource(
         family=config.family,

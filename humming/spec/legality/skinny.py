@@ -51,6 +51,11 @@ def skinny_smem_bytes(config: SkinnyConfig, problem: Problem) -> int:
     size = cuda_group_size(weight)
     groups = 128 // size if size else 0  # of 128 columns
     scales = config.tiles_n * groups * 32 * (2 if weight.zero_point else 1)
+    if config.walk:
+        unit = config.tiles_n * 256 * weight.dtype.bits + config.block_m * 272
+        partials = config.block_m * (16 * config.tiles_n + 4) * 4
+        stages = config.num_stages
+        return config.warps * (stages * unit + (stages + 1) * scales + partials)
     if config.warpgroup:
         ways, columns = config.warps // 4, -(-config.block_m // 8)
         barriers = config.warps * config.num_stages * 8 + ways * config.x_stages * 16
@@ -68,6 +73,11 @@ def skinny_smem_bytes(config: SkinnyConfig, problem: Problem) -> int:
     gather = config.split_k * -(-pairs // config.split_k) * 8 if config.split_k > 1 else 0
     used = -(-(first + max(rings, partials)) // 16) * 16 + gather
     return used + (1024 if config.warpgroup else 0)  # its base is aligned to 1024 by hand
+
+
+def _walks(config: SkinnyConfig) -> bool:
+    alone = config.split_k == config.x_stages == 1 and not config.warpgroup
+    return alone and config.num_stages >= 1
 
 
 def _rule(
@@ -162,6 +172,25 @@ RULES: tuple[Rule, ...] = (
             f"0, but got {c.warps}, {c.num_stages}, {c.x_stages} and {c.exact_codes}"
         ),
         static=True,
+    ),
+    _rule(
+        "skinny_walk_knobs",
+        lambda c, p, d: c.walk == 0 or (c.walk == 1 and _walks(c)),
+        lambda c, p, d: (
+            "walk is 0, or 1 with `num_stages >= 1`, x_stages 1, split_k 1, warpgroup 0, but got "
+            f"{c.walk} with {c.num_stages}, {c.x_stages}, {c.split_k} and {c.warpgroup}"
+        ),
+    ),
+    _rule(
+        "skinny_walk_experts",
+        lambda c, p, d: (
+            not c.walk or (p.op == "moe" and not x_by_element(p) and c.warps <= -(-p.k // 128))
+        ),
+        lambda c, p, d: (
+            "blocks walk through tiles of experts, `k % 8 == 0`, no act-order, and a group of 128 "
+            f"columns for each warp, but got op '{p.op}', k={p.k}, act_order={p.act_order} and "
+            f"warps={c.warps}"
+        ),
     ),
     _rule(
         "skinny_warpgroup_device",

@@ -1,6 +1,6 @@
 // A block of a CUDA kernel on the host: each thread is a fiber of one host thread, and barriers, warp
 // shuffles, fragments and products of tensor cores are what the PTX ISA says of them. Copies that a
-// GPU makes asynchronously are made at once.
+// GPU makes asynchronously are made as late as it may: when their thread waits for them.
 #pragma once
 #include <ucontext.h>
 
@@ -32,7 +32,14 @@ namespace host {
 struct Barrier {
   int arrived = 0, generation = 0;
 };
+struct Copy {
+  uint32_t target;
+  const void* source;  // null: zeros
+  int size, group;
+};
 struct Fiber {
+  std::vector<Copy> copies;
+  int groups = 0;  // that were closed
   ucontext_t context;
   std::vector<char> stack;
   bool done = false;
@@ -44,7 +51,8 @@ inline int current = 0;
 inline Barrier block_barrier, warp_barriers[64];
 inline std::function<void()> body;
 inline std::vector<char> shared_memory;
-inline uint32_t lanes[64][32][8];  // what the lanes of a warp show each other
+inline std::function<void()> kernel_before;  // ends when it is waited for
+inline uint32_t lanes[64][32][8];            // what the lanes of a warp show each other
 
 inline Dim3 thread_index() { return {static_cast<unsigned>(current), 0, 0}; }
 inline void yield() { swapcontext(&fibers[current]->context, &home); }
@@ -168,6 +176,13 @@ void multiply(Sum (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const
   warp_wait();
 }
 inline double unscaled(uint32_t, uint32_t, int) { return 1; }
+template <class Decode>
+void multiply_16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Decode decode) {
+  const float c[4] = {d[0], d[1], d[2], d[3]};
+  multiply<16>(d, a, b, c, decode, 0, 0, unscaled);
+}
+inline float bf16(uint32_t v) { return from<float>(&(v <<= 16)); }
+inline float f16(uint32_t v) { return static_cast<float>(from<_Float16>(&v)); }
 
 // Of m8n8: a register of a and one of b.
 template <int bits, class Decode>
@@ -211,6 +226,7 @@ inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline int __float2int_rn(float v) { return static_cast<int>(std::nearbyint(v)); }
+inline void __syncwarp() { host::warp_wait(); }
 inline void __syncthreads() { host::wait(host::block_barrier, host::block_size.x); }
 template <class T>
 T __shfl_sync(unsigned, T v, int from) {

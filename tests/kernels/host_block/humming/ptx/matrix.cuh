@@ -1,11 +1,15 @@
-// What products of 8 and 4 bits need of the kernels' own header.
+// Products and fragments of the kernels' own header, but for products with sums of 16 bits.
 #pragma once
 #include "humming/ptx/move.cuh"
 
 namespace humming::ptx {
 
-inline void mma_m16n8k16_bf16(float (&)[4], const u32 (&)[4], const u32 (&)[2]) {}
-inline void mma_m16n8k16_f16(float (&)[4], const u32 (&)[4], const u32 (&)[2]) {}
+inline void mma_m16n8k16_bf16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  host::multiply_16(d, a, b, host::bf16);
+}
+inline void mma_m16n8k16_f16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  host::multiply_16(d, a, b, host::f16);
+}
 inline void mma_m16n8k8_f16(float (&)[4], u32, u32, u32) {}
 inline void mma_m16n8k16_f16_f16(u32 (&)[2], const u32 (&)[4], const u32 (&)[2]) {}
 inline void mma_m16n8k8_f16_f16(u32 (&)[2], u32, u32, u32) {}

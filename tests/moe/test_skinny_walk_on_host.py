@@ -1,0 +1,131 @@
+"""Blocks of the family skinny that go through tiles of experts give the right rows, run on the host
+thread by thread: copies are made as late as a GPU may make them."""
+
+from __future__ import annotations
+
+import sys
+from ctypes import c_longlong
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
+
+from host_kernels import address, library
+from test_moe_codes_on_host import EXPERTS, tiles_of
+
+from humming.jit.source import render
+from humming.quantize import pack_experts
+from humming.quantize.drawn import drawn
+from humming.spec.config import SkinnyConfig
+from humming.spec.layouts import CUDA_LAYOUT
+from humming.spec.legality import config_violations
+from humming.spec.problem import Problem
+from tests.gpus import gpu
+
+WALK = SkinnyConfig(8, 2, 1, 1, 2, 1, 1, 1, 1, 0, 0, walk=1)
+_RUN = """#include <cstring>
+using Wide = long long;
+extern "C" void run(const void* x, const void* codes, const void* scales, const void* zeros,
+                    const float* row_scales, const float* bias, void* out, const void* tiles,
+                    const int* rows, int blocks, int shared, int n, int k, Wide x_row,
+                    Wide out_row, Wide codes_bytes, Wide scales_bytes, int experts_in_all,
+                    void* stale, int tiles_bytes) {
+  using namespace humming;
+  const void* written = tiles;
+  tiles = stale;
+  host::kernel_before = [=] { memcpy(stale, written, tiles_bytes); };
+  if (!Config::dependent_launch) host::kernel_before();
+  SkinnyCall call = {x, codes, scales, zeros, row_scales, nullptr, bias, out, 0,
+                     n, k, x_row, out_row};
+  call.rows = rows, call.shared = shared;
+  const ExpertsCall experts = {tiles, rows, shared, codes_bytes, scales_bytes};
+  host::run({static_cast<unsigned>(blocks)}, Config::warps * 32, Config::smem_bytes,
+            [&] { block_skinny_walk<Config>(0, call, experts, experts_in_all); });
+}
+"""
+
+
+def check(
+    format: str,
+    config: SkinnyConfig,
+    shape: tuple[int, int, int, int],
+    folder: Path,
+    blocks: int = 2,
+    sorted_rows: bool = False,
+    guess: int = 0,
+    activation: str = "bf16",
+) -> None:
+    n, k, m, top_k = shape
+    of = {"bf16": torch.bfloat16, "fp16": torch.float16}[activation]
+    draw = torch.Generator().manual_seed(n + k)
+    weights = [drawn(format, n, k, draw, of) for _ in range(EXPERTS)]
+    packed, bias = pack_experts(weights, CUDA_LAYOUT, of), torch.randn(EXPERTS, n)
+    shared = 1 if sorted_rows else top_k
+    x = torch.randn(m * top_k // shared, k, generator=draw).to(of)
+    # Some rows are of no expert here, and one expert has none.
+    chosen = torch.randint(0, EXPERTS + 1, (m * top_k,), generator=draw)
+    chosen[chosen == 1] = 0
+    if sorted_rows:
+        chosen = chosen.sort().values
+    about = {"experts": EXPERTS, "top_k": top_k, "routing": "uniform"}
+    asked = Problem(format, n, k, m, activation, activation, CUDA_LAYOUT, "moe", **about)
+    assert not config_violations(config, asked, gpu((9, 0)))
+    text = render(config, asked).text
+    text = text.replace('#include "humming/entry/skinny_walk.cuh"', _RUN)
+    tiles, places = tiles_of(chosen, config.block_m)
+    out = torch.full((m * top_k, n + 3), float("nan"), dtype=of)
+    parts = (packed.codes, packed.scales, packed.zero_points, packed.row_scales)
+    sizes = (x.stride(0), out.stride(0), packed.codes[0].nbytes, packed.scales[0].nbytes)
+    rows = None if sorted_rows else places
+    # The list as it is before it is written: of older rows, of nothing, or the same.
+    stale = tiles.clone() if guess == 0 else torch.full_like(tiles, guess)
+    library(text, 900, folder).run(
+        *map(address, (x, *parts, bias, out, tiles, rows)),
+        *(blocks, shared, n, k),
+        *map(c_longlong, sizes),
+        *(EXPERTS, address(stale), tiles.nbytes),
+    )
+    wanted = torch.zeros(m * top_k, n, dtype=torch.float64)
+    flat = x.double().repeat_interleave(shared, 0)
+    for expert, weight in enumerate(weights):
+        mine = chosen == expert
+        wanted[mine] = flat[mine] @ weight.dequantize().double().T + bias[expert].double()
+    error, size = (out[:, :n].double() - wanted).norm(dim=1), wanted.norm(dim=1)
+    assert bool((error <= 6e-3 * size + 1e-6).all()), (format, config)
+    assert out[:, n:].isnan().all()
+
+
+def test_units_of_later_tiles_are_on_their_way(tmp_path):
+    check("int4g128", WALK, (40, 136, 9, 2), tmp_path)
+
+
+@pytest.mark.parametrize("guess", [0, 2, -7, 1 << 30])
+def test_weights_that_are_asked_for_ahead_may_be_others(guess, tmp_path):
+    config = replace(WALK, num_stages=3, dependent_launch=1)
+    check("int4g128", config, (40, 136, 9, 2), tmp_path, blocks=9, guess=guess)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("format", "config", "shape", "blocks"),
+    [
+        ("int4g128", replace(WALK, num_stages=1), (24, 128, 9, 2), 5),
+        ("mxfp4", replace(WALK, num_stages=4, block_m=16), (72, 136, 20, 2), 3),
+        ("uint4g128z", replace(WALK, warps=2, tiles_n=4, stage_tiles=2), (40, 520, 12, 2), 1),
+        ("int3g128", replace(WALK, warps=2, num_stages=3), (40, 264, 12, 2), 4),
+        ("nvfp4", replace(WALK, block_m=24), (24, 264, 30, 2), 2),
+        ("fp8e4m3", replace(WALK, warps=4, block_m=1), (24, 520, 5, 2), 3),
+        ("uint4g64zf", replace(WALK, exact_codes=1, tiles_n=1), (24, 264, 12, 2), 7),
+        ("int8g32", replace(WALK, block_m=32, warps=2), (40, 264, 40, 2), 2),
+    ],
+)
+def test_formats_warps_and_stages(format, config, shape, blocks, tmp_path):
+    check(format, config, shape, tmp_path, blocks)
+
+
+@pytest.mark.slow
+def test_rows_that_come_sorted(tmp_path):
+    check("int4g128", WALK, (40, 136, 18, 1), tmp_path, sorted_rows=True, activation="fp16")
