@@ -6,7 +6,12 @@ experts heuristics_experts.py, for batch-invariant layers invariant.py; tuned co
 
 from __future__ import annotations
 
-from humming.dispatch import heuristics_cpu, heuristics_cuda, heuristics_experts
+from humming.dispatch import (
+    heuristics_cpu,
+    heuristics_cuda,
+    heuristics_experts,
+    heuristics_grouped_near,
+)
 from humming.dispatch.heuristics_cpu import best_code_path
 from humming.dispatch.invariant import invariant_intervals
 from humming.spec.config import KernelConfig
@@ -35,8 +40,10 @@ def heuristic(problem: Problem, device: Device) -> KernelConfig:
 def runners_up(problem: Problem, device: Device) -> list[KernelConfig]:
     """Configs that a search may well try first: those that may be as fast as the heuristic's at
     this m, the likeliest first, all legal. None where no model of times ranks configs."""
-    if problem.op == "moe" or problem.batch_invariant or device.kind != "cuda":
+    if problem.batch_invariant or device.kind != "cuda":
         return []
+    if problem.op == "moe":
+        return heuristics_grouped_near.near(problem, device)
     return heuristics_cuda.runners_up(problem, device)
 
 

@@ -25,8 +25,7 @@ _PLAIN = MmaConfig(64, 64, 64, 2, 2, 1, 2, 1, 0, 0, 8, 1, 1)
 
 def grouped(problem: Problem, device: Device) -> KernelConfig:
     """The default config of `problem` on the GPU `device`."""
-    mean = problem.rows_of_expert
-    rows = round(mean + _SPREAD * math.sqrt(mean)) if problem.m > 1 else 1
+    mean, rows = problem.rows_of_expert, busy_rows(problem)
     choices: list[KernelConfig] = []
     if problem.layout == CUDA_A8_LAYOUT:
         choices = [*_wgmma8(problem, device, rows), *_mma_of_codes(problem, rows)]
@@ -36,13 +35,19 @@ def grouped(problem: Problem, device: Device) -> KernelConfig:
         choices += [*_skinny(problem, min(rows, 32), device.sm_count or _SMS), _PLAIN]
         choices += _wgmma(rows)  # takes groups of 8, as no other family
     for config in choices:
-        fitting = _fitted(config, device)
+        fitting = fitted(config, device)
         if not config_violations(fitting, problem, device):
             return fitting
     return choices[-1]
 
 
-def _fitted(config: KernelConfig, device: Device) -> KernelConfig:
+def busy_rows(problem: Problem) -> int:
+    """Rows of an expert that is busier than most: what a tile should hold."""
+    mean = problem.rows_of_expert
+    return round(mean + _SPREAD * math.sqrt(mean)) if problem.m > 1 else 1
+
+
+def fitted(config: KernelConfig, device: Device) -> KernelConfig:
     """`config` without what this GPU lacks."""
     capability = device.compute_capability or (0, 0)
     if capability < (9, 0) and isinstance(config, (SkinnyConfig, MmaConfig)):
@@ -153,10 +158,11 @@ def _skinny(problem: Problem, rows: int, sms: int) -> list[KernelConfig]:
     elif block_m == 8:
         first = _few_rows(problem, groups, tiles)
     else:
-        first = SkinnyConfig(block_m, min(2, -(-tiles // 4)), 4, 1, 4, 1, 2, 3, 1, 1, 0)
+        first = _some_rows(problem, block_m, groups, tiles)
     plain = SkinnyConfig(block_m, min(4, tiles), most, 1, 3, 1, 1, 1, 1, 0, 0)
     small = replace(plain, tiles_n=min(2, tiles), num_stages=0)
-    choices: list[KernelConfig] = [first, replace(first, blocks_per_sm=1), plain]
+    fewer = range(first.blocks_per_sm, 0, -1)
+    choices: list[KernelConfig] = [*(replace(first, blocks_per_sm=b) for b in fewer), plain]
     choices += [replace(small, warps=min(warps, most)) for warps in (8, 4, 2, 1)]
     return [*choices, replace(small, warps=1, tiles_n=16 if problem.n > 1 << 16 else 1)]
 
@@ -183,6 +189,21 @@ def _few_rows(problem: Problem, groups: int, tiles: int) -> SkinnyConfig:
     else:
         width, warps, stages, blocks = (8, 4, 4, 3) if problem.rows_of_expert > 1 else (4, 4, 3, 3)
     tiles_n = min(width, tiles)
-    stage_tiles = 2 if tiles_n % 2 == 0 and problem.quant.weight.dtype.bits <= 4 else 1
     ahead = 1 + (groups > warps)
-    return SkinnyConfig(8, tiles_n, warps, 1, stages, stage_tiles, ahead, blocks, 1, 0, 0)
+    at_once = _stage_tiles(problem, tiles_n)
+    return SkinnyConfig(8, tiles_n, warps, 1, stages, at_once, ahead, blocks, 1, 0, 0)
+
+
+def _some_rows(problem: Problem, block_m: int, groups: int, tiles: int) -> SkinnyConfig:
+    """Nine to 32 rows: still a stream of weights, of which a tile with more columns decodes as few
+    as one of eight rows does. Warps that multiply on their own scale sums, not weights."""
+    warps = 1 if groups <= 2 else 2 if groups <= 8 else 4
+    tiles_n = min(8 if block_m == 16 else 4, tiles)
+    stages, blocks = (2, 3) if groups <= 8 else (4, 2)
+    ahead = 1 + (groups > warps and block_m == 16)
+    at_once = _stage_tiles(problem, tiles_n)
+    return SkinnyConfig(block_m, tiles_n, warps, 1, stages, at_once, ahead, blocks, 1, 0, 0)
+
+
+def _stage_tiles(problem: Problem, tiles_n: int) -> int:
+    return 2 if tiles_n % 2 == 0 and problem.quant.weight.dtype.bits <= 4 else 1

@@ -6,8 +6,11 @@ import json
 import statistics
 from pathlib import Path
 
+import pytest
+
 from benchmarks.moe_layers import LAYERS, problem_of
-from humming.dispatch.heuristics import heuristic
+from humming.dispatch.heuristics import heuristic, runners_up
+from humming.spec.legality import config_violations
 from tests.gpus import gpu
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "h200_experts_sweep.json"
@@ -26,3 +29,34 @@ def test_what_serves_untuned_is_near_the_best_that_was_recorded():
     assert len(found) >= 0.9 * len(rows)
     assert max(found) < 1.05
     assert statistics.geometric_mean(found) < 1.02
+
+
+def test_what_a_search_tries_first_holds_the_best_that_was_recorded():
+    device = gpu((9, 0), 132)
+    for row in json.loads(RESULTS.read_text("utf-8"))["rows"]:
+        problem = problem_of(LAYERS[row["layer"]], row["format"], row["m"], device)
+        first = [heuristic(problem, device), *runners_up(problem, device)]
+        times = {text: us for us, text in row["us"]}
+        tried = [times[name] for name in (f"{c.family}: {c}" for c in first) if name in times]
+        assert min(tried) < 1.02 * min(times.values())
+
+
+@pytest.mark.parametrize("format", ["int4g128", "nvfp4", "int8", "uint4g24z", "mxfp4-fp8e4m3"])
+@pytest.mark.parametrize("capability", [(7, 5), (8, 9), (9, 0)])
+def test_what_a_search_tries_first_is_legal_and_no_default(capability, format):
+    device = gpu(capability, 132)
+    for layer in LAYERS.values():
+        for m in (0, 1, 16, 64, 128, 256, 1024, 4096):
+            problem = problem_of(layer, format, m, device)
+            ranked = runners_up(problem, device)
+            assert heuristic(problem, device) not in ranked
+            assert len(set(ranked)) == len(ranked) <= 10
+            assert not any(config_violations(config, problem, device) for config in ranked)
+
+
+def test_a_tile_holds_the_rows_of_a_busy_expert():
+    device = gpu((9, 0), 132)
+    for m, block_m in ((64, 8), (256, 16)):  # two and eight rows an expert in the mean
+        config = heuristic(problem_of(LAYERS["dsv3_tp8_gateup"], "int4g128", m, device), device)
+        assert config.family == "skinny"
+        assert config.block_m == block_m

@@ -67,7 +67,7 @@ def test_quantized_activations_are_multiplied_as_codes(capability, family):
 @pytest.mark.parametrize("format", [*QUANTIZED, "int4g128", "uint4g128z", "nvfp4", "fp8e4m3"])
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_defaults_compile_everywhere(capability, format):
-    for m in (1, 16, 128, 2048):
+    for m in (1, 16, 64, 128, 2048):
         check(capability, m, format)
 
 

@@ -1,0 +1,100 @@
+"""Configs of grouped kernels that may be as fast as the default of a mixture's experts on a GPU,
+which a search tries first. The default is heuristics_grouped.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from humming.dispatch.heuristics_grouped import busy_rows, fitted, grouped
+from humming.spec.config import KernelConfig, SkinnyConfig, WgmmaConfig
+from humming.spec.device import Device
+from humming.spec.layouts import CUDA_A8_LAYOUT
+from humming.spec.legality import config_violations
+from humming.spec.problem import Problem
+
+_MOST = 10
+_SKINNY_ROWS = 32  # of an expert, up to which the family skinny is worth a trial
+_Shape = tuple[int, int, int, int, int]
+
+# Of skinny: block_m, tiles_n, warps, num_stages, blocks_per_sm. The best of a layer on an H200.
+_ONE: tuple[_Shape, ...] = (
+    (1, 4, 4, 0, 2),
+    (1, 2, 8, 0, 1),
+    (1, 1, 8, 0, 2),
+    (1, 4, 4, 0, 1),
+    (1, 4, 8, 0, 1),
+    (1, 4, 1, 0, 1),
+    (1, 2, 2, 0, 1),
+    (1, 2, 2, 0, 2),
+)
+_FEW: tuple[_Shape, ...] = (
+    (8, 8, 4, 4, 3),
+    (8, 4, 4, 3, 3),
+    (8, 4, 4, 4, 2),
+    (8, 8, 4, 3, 3),
+    (8, 4, 2, 2, 2),
+    (8, 8, 2, 4, 2),
+    (8, 8, 2, 2, 2),
+    (8, 8, 1, 2, 3),
+    (8, 4, 1, 2, 2),
+)
+# Nobody has measured these beside each other yet: of each kind of tile one or two.
+_SOME: tuple[_Shape, ...] = (
+    (16, 8, 4, 4, 2),
+    (16, 4, 4, 4, 3),
+    (24, 4, 4, 4, 2),
+    (32, 4, 4, 4, 2),
+    (16, 8, 2, 2, 3),
+    (24, 4, 2, 2, 3),
+    (8, 8, 4, 4, 3),
+    (8, 8, 1, 2, 3),
+)
+_TOGETHER: tuple[_Shape, ...] = ((16, 2, 4, 4, 3), (16, 4, 8, 2, 1), (24, 2, 4, 4, 3))
+"""Warps that multiply as one."""
+_WGMMA = ((2, 1, 2), (2, 2, 1), (1, 2, 2))
+"""warpgroups, tiles_n, blocks_per_sm."""
+
+
+def near(problem: Problem, device: Device) -> list[KernelConfig]:
+    """Some of them, the likeliest first, all legal, the default left out."""
+    if problem.m <= 0 or problem.layout == CUDA_A8_LAYOUT:
+        return []
+    seen, found = {grouped(problem, device)}, []
+    for config in (fitted(config, device) for config in _every(problem)):
+        if config not in seen and not config_violations(config, problem, device):
+            found.append(config)
+        seen.add(config)
+    return found[:_MOST]
+
+
+def _every(problem: Problem) -> Iterator[KernelConfig]:
+    rows = busy_rows(problem)
+    if rows <= 8:
+        for shape in _ONE if rows == 1 else _FEW:
+            if shape[2] * shape[4] >= 8 or problem.k < 1024:  # else too few warps for so long sums
+                yield _skinny(problem, shape)
+        return
+    size = next((size for size in (16, 32, 48, 64, 80, 96, 112) if rows <= size), 128)
+    if rows <= _SKINNY_ROWS:
+        block_m = next(size for size in (16, 24, 32) if rows <= size)
+        short = 2 if problem.k <= 1024 else 4  # warps
+        fitting = [s for s in _SOME if s[0] in (block_m, 16) and s[2] == short]
+        yield from (_skinny(problem, shape) for shape in fitting)
+        yield from (_wgmma(size, *shape) for shape in _WGMMA)
+        yield from (_skinny(problem, s, 1) for s in _TOGETHER if s[0] in (block_m, 16))
+        yield from (_skinny(problem, s) for s in _SOME if s[0] == 8 and s[2] <= short)
+    for block_m in (size, min(size + 16, 128), max(16, size - 16), max(16, size // 32 * 16)):
+        yield from (_wgmma(block_m, *shape) for shape in _WGMMA)
+
+
+def _wgmma(block_m: int, warpgroups: int, tiles_n: int, blocks: int) -> WgmmaConfig:
+    stages = 8 if block_m <= 80 else 6
+    return WgmmaConfig(block_m, warpgroups, tiles_n, 1, 1, stages, 1, 8, blocks, 0, 1)
+
+
+def _skinny(problem: Problem, shape: _Shape, warpgroup: int = 0) -> SkinnyConfig:
+    block_m, tiles_n, warps, stages, blocks = shape
+    narrow = problem.quant.weight.dtype.bits <= 4
+    at_once = 2 if stages and tiles_n >= 4 and narrow else 1
+    ahead = 3 if warpgroup else 1 + (block_m < 24 and -(-problem.k // 128) > warps)
+    return SkinnyConfig(block_m, tiles_n, warps, 1, stages, at_once, ahead, blocks, 1, warpgroup, 0)
