@@ -12,7 +12,7 @@ from humming.dispatch.heuristics import heuristic, heuristic_intervals
 from humming.jit.cuda.experts_source import experts_source
 from humming.jit.nvrtc import compile_cubin, nvrtc_arch
 from humming.jit.source import render
-from humming.spec.config import MmaConfig, Wgmma8Config
+from humming.spec.config import MmaConfig, SkinnyConfig, Wgmma8Config
 from humming.spec.layouts import CUDA_A8_LAYOUT, layout_for
 from humming.spec.legality import config_violations
 from humming.spec.problem import Problem
@@ -103,3 +103,16 @@ def test_defaults_are_legal_for_every_format_that_any_family_takes(capability):
             for low, _, config in heuristic_intervals(asked, device):
                 assert config_violations(config, asked.at(low), device) == [], (n, k, format, low)
     assert served > len(FORMATS)
+
+
+def test_tiles_that_would_spill_hundreds_of_bytes_are_no_candidates():
+    crowded = {
+        "mma_bytes_experts_registers": (
+            "mxfp4-fp8e4m3",
+            MmaConfig(64, 128, 256, 1, 4, 2, 2, 1, 0, 0, 8, 2, 1),
+        ),
+        "skinny_experts_registers": ("nvfp4", SkinnyConfig(24, 4, 4, 1, 0, 1, 1, 4, 1, 0, 0)),
+    }
+    for rule, (format, config) in crowded.items():
+        broken = config_violations(config, problem((9, 0), 128, format), gpu((9, 0)))
+        assert [violation.rule for violation in broken] == [rule]

@@ -115,6 +115,12 @@ def _seen(config: MmaConfig, problem: Problem, device: Device) -> bool:
     return not config.stream_k and (of_rows or config.split_k == 1 or bool(config.cluster))
 
 
+def _puts_scales(config: MmaConfig, problem: Problem) -> bool:
+    """Whether threads put scales of groups into the codes of experts, beside the places of rows."""
+    scaled = problem.quant.weight.scale_dtype is not None
+    return problem.op == "moe" and scaled and not config.narrow
+
+
 def _sums_most(config: MmaConfig) -> int:
     return 144 if config.warps * config.blocks_per_sm <= 8 else 80
 
@@ -171,6 +177,15 @@ RULES: tuple[Rule, ...] = (
             f"a thread's sums, with those of a group, must fit {_sums_most(c)} registers, but "
             f"got {_sums(c, p)}; take smaller tiles or more warps"
         ),
+    ),
+    _rule(
+        "bytes_experts_registers",
+        lambda c, p, d: not _puts_scales(c, p) or 2 * _sums(c, p) <= _sums_most(c),
+        lambda c, p, d: (
+            f"a thread's sums must fit {_sums_most(c) // 2} registers where it puts scales into "
+            f"experts' codes, but got {_sums(c, p)}; take smaller tiles or more warps"
+        ),
+        static=False,
     ),
     config_rule(
         "mma",

@@ -21,6 +21,7 @@ TILES_N_MOST = 16
 SPLIT_K_MOST = 8
 STAGES_MOST = 32
 X_STAGES_MOST = 4
+_WORKING_REGISTERS = 36  # of a thread, beside sums, rows of x and codes
 GROUP_SIZES = (0, 16, 32, 64, 128)
 """Packed groups that kernels step by; 0 = rows alone have scales."""
 
@@ -73,6 +74,20 @@ def skinny_smem_bytes(config: SkinnyConfig, problem: Problem) -> int:
     gather = config.split_k * -(-pairs // config.split_k) * 8 if config.split_k > 1 else 0
     used = -(-(first + max(rings, partials)) // 16) * 16 + gather
     return used + (1024 if config.warpgroup else 0)  # its base is aligned to 1024 by hand
+
+
+def _registers(config: SkinnyConfig, problem: Problem) -> int:
+    """What a thread of experts' blocks wants where warps multiply on their own: sums, eight rows of
+    x at a time with their products, the codes that it holds."""
+    columns = -(-config.block_m // 8)
+    held = config.stage_tiles if config.num_stages else config.tiles_n
+    codes = 2 * problem.quant.weight.dtype.bits * held
+    return 4 * config.tiles_n * columns + 24 * columns + codes + _WORKING_REGISTERS
+
+
+def _registers_most(config: SkinnyConfig) -> int:
+    threads = max(1, 32 * config.warps * config.blocks_per_sm)
+    return min(255, 65536 // threads // 8 * 8)
 
 
 def _walks(config: SkinnyConfig) -> bool:
@@ -213,6 +228,16 @@ RULES: tuple[Rule, ...] = (
     _needs("skinny_ring_device", lambda c: c.num_stages > 0, (8, 0), "a ring of weight stages"),
     _needs("skinny_cluster_device", lambda c: c.split_k > 1, (9, 0), "split_k over a cluster"),
     _needs("skinny_dependent_device", lambda c: c.dependent_launch, (9, 0), "a dependent launch"),
+    _rule(
+        "skinny_experts_registers",
+        lambda c, p, d: (
+            p.op == "dense" or c.walk or c.warpgroup or _registers(c, p) <= _registers_most(c)
+        ),
+        lambda c, p, d: (
+            f"a thread would need {_registers(c, p)} registers, but gets {_registers_most(c)}; "
+            "lower tiles_n, warps or blocks_per_sm"
+        ),
+    ),
     _rule(
         "skinny_smem_fits",
         lambda c, p, d: skinny_smem_bytes(c, p) <= smem_per_block(d),
