@@ -16,7 +16,7 @@ from tuner.planning.budget import Budget
 from tuner.progress import Watch
 from tuner.store.open import open_store
 
-SECONDS = 10.0
+SECONDS = 30.0
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
