@@ -3,39 +3,14 @@ and a race that is decided ends. Pure functions over samples; the verdict is ver
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
-from functools import lru_cache
 
+from humming.dispatch.medians import interval_of_median
 from tuner.promoting.verdict import MIN_EFFECT, MIN_ROUNDS, ratios_of, undecided
-
-CONFIDENCE = 0.95
 
 PROOF_ROUNDS = 12
 """Rounds between looks at proofs. Each look is a chance for luck; looks at losers are not."""
-
-
-def interval_of_median(values: Sequence[float]) -> tuple[float, float]:
-    """The narrowest pair of order statistics that holds the median with CONFIDENCE, whatever the
-    noise; the whole range where there are too few values for that.
-
-    Source: Conover, Practical Nonparametric Statistics, 1999 (section 3.2).
-    """
-    ordered = sorted(values)
-    cut = _cut(len(ordered))
-    return ordered[cut], ordered[-1 - cut]
-
-
-@lru_cache(maxsize=256)
-def _cut(count: int) -> int:
-    """How many values may be left out at each end."""
-    outside = 0.0
-    for cut in range(count // 2):
-        outside += math.comb(count, cut) / 2 ** (count - 1)
-        if outside > 1.0 - CONFIDENCE:
-            return max(0, cut - 1)
-    return max(0, count // 2 - 1)
 
 
 def going_on(rounds: Sequence[Sequence[float]], look_at_proofs: bool = True) -> list[int]:

@@ -7,9 +7,10 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from humming.dispatch.medians import interval_of_median
 from tuner.measuring.policy import CPU
 from tuner.measuring.samples import samples_us, warm_up
-from tuner.promoting.racing import going_on, interval_of_median
+from tuner.promoting.racing import going_on
 from tuner.promoting.verdict import decide
 
 values = st.lists(st.floats(1.0, 1e6), min_size=1, max_size=60)
