@@ -15,8 +15,9 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import asdict
 from datetime import datetime, timezone
 from importlib.metadata import entry_points
@@ -69,12 +70,23 @@ class _Ledger:
 
 
 _LEDGER = _Ledger()
+_UNCOUNTED: ContextVar[bool] = ContextVar("uncounted", default=False)
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Calls of a problem that is first called inside are not counted: they serve nobody."""
+    before = _UNCOUNTED.set(True)
+    try:
+        yield
+    finally:
+        _UNCOUNTED.reset(before)
 
 
 def tally(identity: Identity, problem: Problem, missed: bool) -> Tally:
     """The number to which each call of `problem`, its m included, adds one. `missed`: a heuristic
     config serves it. The same for all layers that ask for the same."""
-    if not keeps_ledger():
+    if _UNCOUNTED.get() or not keeps_ledger():
         return [0]
     _start()
     return _LEDGER.of(identity, problem, missed)
@@ -85,7 +97,7 @@ def watch(
 ) -> None:
     """Counts what `read` says at each flush, and once more when `owner` goes; `read` must not hold
     `owner`. For launchers that count by themselves."""
-    if not keeps_ledger():
+    if _UNCOUNTED.get() or not keeps_ledger():
         return
     cell = tally(identity, problem, missed)
     taken: Tally = [0]

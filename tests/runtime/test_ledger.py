@@ -160,3 +160,14 @@ def test_a_serving_process_leaves_its_counts_behind(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     (file,) = (tmp_path / "ledger").iterdir()
     assert _counts(json.loads(file.read_text())) == {2: (4, 4)}
+
+
+def test_what_serves_nobody_is_not_counted(fresh: None) -> None:
+    weight = humming.quantize(torch.randn(40, 64), "int8")
+    with torch.inference_mode():
+        with ledger.uncounted():
+            for _ in range(2):
+                humming.gemm(torch.randn(11, 64), weight)
+        assert ledger.flush() is None
+        humming.gemm(torch.randn(12, 64), weight)
+    assert _counts(_written()) == {12: (1, 1)}

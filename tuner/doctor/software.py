@@ -19,6 +19,7 @@ from humming.jit.detect import cuda_devices
 from humming.jit.identity import cuda_driver
 from humming.jit.nvrtc import find_nvrtc
 from humming.jit.source import read_probe_source
+from humming.ledger import uncounted
 from humming.quantize import quantize
 from humming.reference import error_bound, matmul_float64
 from tuner.doctor.finding import Finding, Surroundings, fail, failed_by, ok
@@ -152,7 +153,7 @@ def kernel(s: Surroundings) -> Finding:
     weight = quantize(torch.randn(48, 256, generator=draw).to(torch.bfloat16), "int4g128")
     weight = weight.to(where)
     try:
-        with torch.inference_mode(), warnings.catch_warnings():
+        with uncounted(), torch.inference_mode(), warnings.catch_warnings():
             warnings.simplefilter("ignore", UntunedWarning)  # it is no layer of the user's
             out = gemm(x, weight)
     except HummingError as error:

@@ -1,6 +1,9 @@
 """The command `doctor`: a line for each check, exit codes, and never a traceback."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -85,3 +88,18 @@ def test_text_with_brackets_is_printed_as_it_is(capsys):
 def test_a_wrong_device_is_one_sentence(call):  # noqa: F811
     code, out, err = call("doctor", "--device", "tpu")
     assert (code, out) == (2, "") and err.count("\n") == 1
+
+
+def test_its_own_small_product_is_no_serving_traffic(tmp_path):
+    environment = {**os.environ, "HUMMING_DATA": str(tmp_path / "data")}
+    environment.pop("HUMMING_LEDGER", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "tuner.entry", "doctor", "--device", "cpu", "--json"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert found["kernel"]["status"] == "ok", done.stderr
+    assert list((tmp_path / "data").glob("ledger/*")) == []
