@@ -39,9 +39,10 @@ class ExpertActivation:
 
     def __post_init__(self) -> None:
         if self.name not in (*GATED, *PLAIN):
+            near = did_you_mean(self.name, (*GATED, *PLAIN)) if isinstance(self.name, str) else ""
             raise LayoutError(
                 f"an expert's activation must be one of {', '.join((*GATED, *PLAIN))}, but got "
-                f"'{self.name}'{did_you_mean(self.name, (*GATED, *PLAIN))}"
+                f"{self.name!r}{near}"
             )
 
     @property
@@ -71,8 +72,8 @@ class ExpertActivation:
 
     @staticmethod
     def named(name: str, gated: bool = True) -> ExpertActivation:
-        """By a name that transformers uses."""
-        own = SPELLINGS.get(name, name)
+        """By a name that transformers uses, or ours."""
+        own = SPELLINGS.get(name, name) if isinstance(name, str) else name
         if not gated and own in ("silu", "gelu"):
             own += "_plain"
         return ExpertActivation(own)

@@ -31,7 +31,7 @@ def is_experts(module: nn.Module) -> bool:
 
 
 def experts_of(
-    module: nn.Module, format: str = "int4g128", method: str = "absmax", top_k: int = 1
+    module: nn.Module, format: str = "int4g128", method: str = "absmax", top_k: int | None = None
 ) -> HummingExperts:
     """`module`, which is left as it is, with its weights quantized to `format`. Raises LayoutError
     where nothing here computes what it does."""
@@ -143,13 +143,13 @@ def _holds_experts(module: nn.Module) -> bool:
     return stacked and _arguments(module) == _ARGUMENTS
 
 
-def _top_k(owner: nn.Module) -> int:
-    """How many experts a token has, as the block around them says; 1 where it does not."""
+def _top_k(owner: nn.Module) -> int | None:
+    """How many experts a token has, as the block around them says; None where it does not."""
     for module in (owner, *owner.children()):
         found = getattr(module, "top_k", None)
         if isinstance(found, int):
             return found
-    return 1
+    return None
 
 
 def _up(module: nn.Module) -> Any:

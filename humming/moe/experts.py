@@ -12,7 +12,7 @@ from torch import nn
 from humming.errors import LayoutError
 from humming.moe.activations import ExpertActivation, runs_in_one_launch
 from humming.moe.op import refuse_gradients
-from humming.moe.router import combine
+from humming.moe.router import check_top_k, combine
 from humming.moe.rows import Rows
 from humming.moe.stack import ExpertStack
 from humming.quantize.quantizers import quantize
@@ -31,12 +31,12 @@ class HummingExperts(nn.Module):
         self,
         up: ExpertStack,
         down: ExpertStack,
-        activation: ExpertActivation | None = None,
+        activation: ExpertActivation | str | None = None,
         first_expert: int = 0,
         scales_input: bool = False,
     ) -> None:
         super().__init__()
-        self.activation = activation or ExpertActivation()
+        self.activation = _activation(activation)
         width = up.spec.n // 2 if self.activation.gated else up.spec.n
         if (up.spec.experts, width) != (down.spec.experts, down.spec.k):
             raise LayoutError(
@@ -53,19 +53,31 @@ class HummingExperts(nn.Module):
         up: torch.Tensor,
         down: torch.Tensor,
         format: str = "int4g128",
-        activation: ExpertActivation | None = None,
+        activation: ExpertActivation | str | None = None,
         up_bias: torch.Tensor | None = None,
         down_bias: torch.Tensor | None = None,
-        top_k: int = 1,
+        top_k: int | None = None,
         method: str = "absmax",
         **options: Any,
     ) -> HummingExperts:
-        """Of float weights `up` [experts, n, h] and `down` [experts, h, i], quantized in turn."""
+        """Of float weights `up` [experts, n, h] and `down` [experts, h, i], quantized in turn.
+
+        `top_k`, the experts of a token, is what tables are looked up by before the first call; only
+        a rank that says its `first_expert` may have fewer experts. Raises LayoutError.
+        """
         if up.ndim != 3 or down.ndim != 3 or len(up) != len(down):
             raise LayoutError(
                 "experts' weights must be [experts, n, k], but got "
                 f"{list(up.shape)} and {list(down.shape)}"
             )
+        activation = _activation(activation)  # before the long work
+        if top_k is not None:
+            check_top_k(top_k)
+            if top_k > len(up) and "first_expert" not in options:
+                raise LayoutError(
+                    f"`top_k <= {len(up)}` must hold of {len(up)} experts, but got top_k={top_k}; "
+                    "give first_expert where other ranks have more of them"
+                )
 
         def stack(weights: torch.Tensor, bias: torch.Tensor | None) -> ExpertStack:
             every: Iterable[QuantizedTensor] = (
@@ -126,6 +138,13 @@ class HummingExperts(nn.Module):
     def extra_repr(self) -> str:
         """What is not in the projections."""
         return f"activation={self.activation.name}, first_expert={self.first_expert}"
+
+
+def _activation(given: ExpertActivation | str | None) -> ExpertActivation:
+    """By its name too. Raises LayoutError for what is none."""
+    if given is None:
+        return ExpertActivation()
+    return given if isinstance(given, ExpertActivation) else ExpertActivation.named(given)
 
 
 def check_hidden(x: torch.Tensor, h: int) -> None:

@@ -12,6 +12,7 @@ from humming.dispatch.sources import load_table, locate
 from humming.errors import LayoutError
 from humming.moe.op import through_op
 from humming.moe.plan import ExpertsSpec
+from humming.moe.router import check_top_k
 from humming.moe.rows import Rows
 from humming.quantize.experts import PackedExperts, pack_experts
 from humming.quantize.tensor import SCALE_DTYPES, QuantizedTensor
@@ -48,8 +49,8 @@ def moe_gemm(
     """
     if not isinstance(x, torch.Tensor):
         raise LayoutError(f"x must be a tensor of floats, but got {type(x).__name__}")
-    if top_k is not None and (type(top_k) is not int or top_k < 1):
-        raise LayoutError(f"`top_k >= 1` must hold as a whole number, but got {top_k!r}")
+    if top_k is not None:
+        check_top_k(top_k)
     packed = _packed(x, weight)
     rows, flat, shape = _rows(x, packed, ids, offsets, counts, first_expert)
     path = locate(table) if table is not None else None

@@ -45,6 +45,12 @@ class HummingMoE(nn.Module):
         count = len(router)
         rule.check(count)
         check_correction(correction, count)
+        told = experts.up.told_top_k
+        if told not in (None, rule.top_k):
+            raise LayoutError(
+                f"rule and experts must agree about top_k, but got {rule.top_k} and {told}; give "
+                "both the same, or the experts none"
+            )
         if router_bias is not None and tuple(router_bias.shape) != (count,):
             raise LayoutError(f"router_bias must be [{count}], but got {list(router_bias.shape)}")
         gate = (1, router.shape[1])

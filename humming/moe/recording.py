@@ -66,8 +66,8 @@ def record_routing(model: nn.Module, path: str | Path | None = None) -> Iterator
     `path` at its end.
 
     A graph that torch.compile made before the block counts nothing, so that one warning says when
-    nothing was counted. Raises LayoutError where the model has no HummingExperts, UsageError where
-    `path` cannot be written.
+    nothing was counted; no file is written then, as it would say that tokens fall evenly. Raises
+    LayoutError where the model has no HummingExperts, UsageError where `path` cannot be written.
     """
     layers = {
         name or "experts": module
@@ -87,12 +87,15 @@ def record_routing(model: nn.Module, path: str | Path | None = None) -> Iterator
     finally:
         for handle in handles:
             handle.remove()
-        if path is not None:
+        counted = any(map(sum, record.counts.values()))
+        if path is not None and counted:
             record.save(path)
-    if not any(map(sum, record.counts.values())):
+    if not counted:
+        unwritten = "" if path is None else f", so that '{path}' was not written"
         warnings.warn(
-            "record_routing counted no token: run the model inside the block, and where it was "
-            "compiled before, call torch.compiler.reset() and compile it inside the block",
+            f"record_routing counted no token{unwritten}: run the model inside the block, and "
+            "where it was compiled before, call torch.compiler.reset() and compile it inside the "
+            "block",
             RuntimeWarning,
             stacklevel=3,
         )

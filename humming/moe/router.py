@@ -40,14 +40,15 @@ class RouterRule:
     scales_input: bool = False
 
     def __post_init__(self) -> None:
+        check_top_k(self.top_k)
         if self.scoring not in SCORINGS:
             raise LayoutError(
                 f"scoring must be one of {', '.join(SCORINGS)}, but got '{self.scoring}'"
             )
-        if self.top_k < 1 or not 1 <= self.top_groups <= self.groups:
+        if not 1 <= self.top_groups <= self.groups:
             raise LayoutError(
-                "`top_k >= 1` and `1 <= top_groups <= groups` must hold, but got "
-                f"top_k={self.top_k}, top_groups={self.top_groups}, groups={self.groups}"
+                "`1 <= top_groups <= groups` must hold, but got "
+                f"top_groups={self.top_groups}, groups={self.groups}"
             )
         if self.group_score not in GROUP_SCORES:
             raise LayoutError(
@@ -120,6 +121,12 @@ def row_logits(x: torch.Tensor, router: torch.Tensor, bias: torch.Tensor | None)
     starts = () if together else range(0, len(x), at_once)
     logits = of(wide) if together else torch.cat([of(wide[s : s + at_once]) for s in starts])
     return logits if bias is None else logits + bias.to(torch.float32)
+
+
+def check_top_k(top_k: object) -> None:
+    """Raises LayoutError where `top_k` is not a number of experts that a token may have."""
+    if type(top_k) is not int or top_k < 1:
+        raise LayoutError(f"`top_k >= 1` must hold as a whole number, but got {top_k!r}")
 
 
 def check_correction(correction: torch.Tensor | None, experts: int) -> None:

@@ -16,6 +16,7 @@ from humming.errors import HummingError, LayoutError
 from humming.moe.gemm import spec_of
 from humming.moe.op import refuse_gradients, run, through_op
 from humming.moe.plan import ExpertsPlan, ExpertsSpec, bind_experts, bound_experts
+from humming.moe.router import check_top_k
 from humming.moe.rows import Rows
 from humming.plan import place_of
 from humming.quantize.experts import PackedExperts, pack_experts, unpack_experts
@@ -45,6 +46,7 @@ class ExpertStack(nn.Module):
 
     `state_dict` holds the canonical form, one expert after another: `codes` uint8 [experts, n, ..],
     `scales` and the others as a QuantizedTensor has them with `experts` in front, `format`, `bias`.
+    `top_k`, where it is told, is what tables are looked up by before the first call.
     """
 
     spec: ExpertsSpec
@@ -56,15 +58,17 @@ class ExpertStack(nn.Module):
         weight: PackedExperts,
         bias: torch.Tensor | None = None,
         dtype: torch.dtype = torch.bfloat16,
-        top_k: int = 1,
+        top_k: int | None = None,
     ) -> None:
         super().__init__()
+        if top_k is not None:
+            check_top_k(top_k)
         if bias is not None and tuple(bias.shape) != (weight.experts, weight.n):
             raise LayoutError(
                 f"bias must be [{weight.experts}, {weight.n}], but got {list(bias.shape)}"
             )
         self.bias_dtype = dtype if bias is None else bias.dtype
-        self._top_k = top_k
+        self.told_top_k = top_k
         for name in (*_BUFFERS.values(), "bias"):
             self.register_buffer(name, None, persistent=False)
         self._settle(weight, bias, dtype)
@@ -75,7 +79,7 @@ class ExpertStack(nn.Module):
         weights: Iterable[QuantizedTensor],
         bias: torch.Tensor | None,
         dtype: torch.dtype,
-        top_k: int,
+        top_k: int | None,
         count: int | None = None,
     ) -> ExpertStack:
         """Of canonical weights, which are packed one by one as they come."""
@@ -159,7 +163,7 @@ class ExpertStack(nn.Module):
         self.bias = None if bias is None else bias.detach().to(torch.float32, copy=True)
         self.dtype = dtype
         old = self.__dict__.get("spec")
-        top_k, routing = (old.top_k, old.routing) if old else (self._top_k, UNIFORM)
+        top_k, routing = (old.top_k, old.routing) if old else (self.told_top_k or 1, UNIFORM)
         self._set(spec_of(weight, top_k, routing, old.table if old else None))
 
     def _set(self, spec: ExpertsSpec) -> None:

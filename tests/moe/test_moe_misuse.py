@@ -17,7 +17,7 @@ def experts_of(**options) -> humming.HummingExperts:
     generator = torch.Generator().manual_seed(3)
     up = torch.randn(EXPERTS, 2 * 32, H, generator=generator)
     down = torch.randn(EXPERTS, H, 32, generator=generator)
-    return humming.HummingExperts.from_float(up, down, "int4g32", top_k=TOP_K, **options)
+    return humming.HummingExperts.from_float(up, down, "int4g32", **{"top_k": TOP_K, **options})
 
 
 def block_of(rule: RouterRule | None = None, **parts) -> humming.HummingMoE:
@@ -121,11 +121,45 @@ GROUPED = RouterRule(2, groups=3)
         (lambda: route(torch.randn(2, 6), GROUPED, torch.zeros(1)), "correction must be"),
         (lambda: block_of()(torch.randn(3, 63)), r"hidden_states must be \[.., 64\]"),
         (lambda: block_of()([1.0]), "hidden_states must be a tensor"),
+        (lambda: block_of(RouterRule(3)), "must agree about top_k, but got 3 and 2"),
+        (lambda: RouterRule(2.5), "`top_k >= 1` must hold as a whole number, but got 2.5"),
     ],
 )
 def test_routers_and_rules_that_do_not_fit_are_refused(build, says):
     with pytest.raises(LayoutError, match=says):
         build()
+
+
+@pytest.mark.parametrize("top_k", [0, -1, 99, 2.5, "2", True])
+def test_a_top_k_that_no_token_can_have_is_refused(top_k):
+    with pytest.raises(LayoutError, match=r"`top_k .* must hold .* but got"):
+        experts_of(top_k=top_k)
+
+
+def test_a_rank_has_fewer_experts_than_a_token_and_experts_need_not_say_how_many_it_has():
+    assert experts_of(top_k=8, first_expert=0).up.spec.top_k == 8
+    generator = torch.Generator().manual_seed(4)
+    router, untold = torch.randn(EXPERTS, H, generator=generator), experts_of(top_k=None)
+    out = humming.HummingMoE(router, untold, RouterRule(3))(torch.randn(5, H))
+    assert out.shape == (5, H) and untold.up.spec.top_k == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("foo", "must be one of silu, gelu, .* but got 'foo'"),
+        ("silu_clampd", "got 'silu_clampd'; did you mean 'silu_clamped'?"),
+        (3, "must be one of silu, .* but got 3"),
+        (["silu"], "must be one of silu, .* but got"),
+    ],
+)
+def test_an_activation_of_no_known_name_is_refused(name, says):
+    with pytest.raises(LayoutError, match=says):
+        experts_of(activation=name)
+
+
+def test_an_activation_may_be_given_by_its_name():
+    assert experts_of(activation="gelu_pytorch_tanh").activation.name == "gelu_tanh"
 
 
 def test_ids_and_weights_that_do_not_fit_are_refused():
@@ -152,6 +186,16 @@ def test_a_record_that_cannot_be_written_is_refused_on_entry(tmp_path):
             humming.record_routing(block, path),
         ):
             pytest.fail("entered")
+
+
+def test_a_record_of_nothing_is_not_written(tmp_path):
+    path = tmp_path / "routing.json"
+    with (
+        pytest.warns(RuntimeWarning, match=r"counted no token, so that '.*' was not written: run"),
+        humming.record_routing(block_of(), path),
+    ):
+        pass
+    assert not path.exists()
 
 
 def test_a_record_of_nothing_warns_and_one_of_a_model_compiled_inside_does_not():
