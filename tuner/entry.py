@@ -11,7 +11,16 @@ _CLAIMANT = "humming-kernels"
 
 
 def main() -> None:
-    """Runs the command line; exit code 2 with one sentence where its packages do not import."""
+    """Runs the command line; exit code 2 with one sentence where its packages do not import, and
+    130 where Ctrl-C ends it before the command, which says more, could."""
+    try:
+        _run()
+    except KeyboardInterrupt:
+        sys.stderr.write("humming-tune: ended by Ctrl-C\n")
+        raise SystemExit(130) from None
+
+
+def _run() -> None:
     try:
         from tuner.cli import main as run
     except (ImportError, OSError) as error:  # OSError: a shared library of torch

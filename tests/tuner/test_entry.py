@@ -51,6 +51,13 @@ def test_files_that_another_distribution_has_overwritten(tmp_path):
     assert "pip uninstall humming-kernels" in done.stderr and done.stderr.count("\n") == 1
 
 
+def test_ctrl_c_while_packages_are_imported(tmp_path):
+    package(tmp_path, "torch", "import os, signal\nos.kill(os.getpid(), signal.SIGINT)")
+    done = begun(tmp_path, "doctor")
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "humming-tune: ended by Ctrl-C\n"
+
+
 def test_a_sound_installation_runs(tmp_path):
     done = begun(tmp_path, "--version")
     assert done.returncode == 0 and done.stdout.startswith("humming-tune ")
