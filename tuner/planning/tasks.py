@@ -67,13 +67,30 @@ def parse_routing(text: str) -> str:
     if text.endswith(".json"):
         try:
             text = str(json.loads(Path(text).read_text())["routing"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"--routing must name a file of humming.record_routing, but '{text}' is none "
-                f"({type(error).__name__}); record one, or write uniform"
-            ) from error
-    check_routing(text)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            why = "it is a folder" if _is_folder(text) else type(error).__name__
+            raise _no_record(text, why) from error
+    try:
+        check_routing(text)
+    except LegalityError:
+        if _is_folder(text):
+            raise _no_record(text, "it is a folder") from None
+        raise
     return text
+
+
+def _is_folder(text: str) -> bool:
+    try:
+        return Path(text).is_dir()
+    except (OSError, ValueError):  # too long, or no name at all
+        return False
+
+
+def _no_record(text: str, why: str) -> UsageError:
+    return UsageError(
+        f"--routing must name a file of humming.record_routing, but '{text}' is none ({why}); "
+        "record one, or write uniform"
+    )
 
 
 def make_tasks(
