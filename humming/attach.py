@@ -66,8 +66,8 @@ def attach(model: nn.Module, checkpoint: str | Path | None = None) -> nn.Module:
 
     None takes the folder that transformers loaded the model from. Layers that the checkpoint holds
     as floats stay. A layer's own weight is freed before the next one is read. Raises
-    CheckpointError where the checkpoint is not one of this model, or not quantized; then nothing is
-    replaced.
+    CheckpointError where the checkpoint is not one of this model, or not quantized, or lacks a
+    layer's scales or codes; then nothing is replaced.
     """
     if not isinstance(model, nn.Module):
         raise LayoutError(f"attach takes an nn.Module, but got {type(model).__name__}")
@@ -83,12 +83,16 @@ def attach(model: nn.Module, checkpoint: str | Path | None = None) -> nn.Module:
 
 def places(model: nn.Module, checkpoint: Checkpoint) -> list[Place]:
     """Where the quantized layers of `checkpoint` stand in `model`; see `attach` for errors."""
+    modules, prefix = dict(model.named_modules()), getattr(model, "base_model_prefix", "")
+    for name, module in modules.items():
+        if hasattr(module, "in_features"):
+            for stored in _spellings(name, prefix):
+                checkpoint.refuse_torn(stored)
     if not checkpoint.quantized_names:
         raise CheckpointError(
             f"{checkpoint.path} must hold a quantized model, but has no quantized layers; use "
             "humming.convert(model, format) to quantize a float one"
         )
-    modules, prefix = dict(model.named_modules()), getattr(model, "base_model_prefix", "")
     found: dict[str, Place] = {}
     lost: list[str] = []
     for stored in checkpoint.quantized_names:

@@ -24,7 +24,8 @@ from humming.errors import CheckpointError
 Share = tuple[int, int]
 """A tensor-parallel share: (rank, size)."""
 
-_CODES = (torch.float8_e4m3fn, torch.float8_e5m2, torch.uint8, torch.int8)
+_CODES = (torch.float8_e4m3fn, torch.float8_e5m2, torch.uint8, torch.int8, torch.int32)
+_WEIGHT = ".weight"
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -49,20 +50,21 @@ class Checkpoint:
 
     @cached_property
     def quantized_names(self) -> tuple[str, ...]:
-        """The modules that the format's reader reads."""
+        """The modules that the format's reader reads: those that it knows by their tensors, and
+        those whose weight is codes though they lack something: reading these says what."""
         if self.reader is None:
             return ()
-        return tuple(self.reader.modules(self.files, self._source))
+        known = self.reader.modules(self.files, self._source)
+        codes = (name for name in self._weights if self._is_matrix(name, _CODES))
+        return tuple(dict.fromkeys((*known, *codes)))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """All modules with a weight `[n, k]`: quantized ones first, then the others, which are
-        float ones, or codes that lack something: reading those says what."""
-        quantized = set(self._quantized)
-        plain = (name.removesuffix(".weight") for name in self.files.names if _is_weight(name))
+        """All modules with a weight `[n, k]`: quantized ones first, then float ones."""
+        floats = (name for name in self._weights if self._is_matrix(name, FLOATS))
         return (
             *self.quantized_names,
-            *(name for name in plain if name not in quantized and self._is_matrix(name)),
+            *(name for name in floats if name not in self._quantized),
         )
 
     def __iter__(self) -> Iterator[CheckpointLayer]:
@@ -127,20 +129,41 @@ class Checkpoint:
     def _quantized(self) -> frozenset[str]:
         return frozenset(self.quantized_names)
 
+    def refuse_torn(self, name: str) -> None:
+        """Raises CheckpointError where the module called `name` has tensors of a quantized layer,
+        scales such as they are, but no weight; it names what is missing."""
+        weight = f"{name}{_WEIGHT}"
+        held = {*self._tensors_of.get(name, ()), *self._tensors_of.get(weight, ())} - {"bias"}
+        if self.reader is None or name in self._quantized or not held or weight in self.files:
+            return
+        self.reader.read(StoredModule(name, self.files, self._source, self.dtype))
+        raise self.files.missing(weight)
+
+    @cached_property
+    def _tensors_of(self) -> dict[str, set[str]]:
+        """What each module's own tensors are called."""
+        found: dict[str, set[str]] = {}
+        for name in self.files.names:
+            owner, _, own = name.rpartition(".")
+            found.setdefault(owner, set()).add(own)
+        return found
+
     def _read(self, name: str) -> CheckpointLayer:
         module = StoredModule(name, self.files, self._source, self.dtype)
         if self.reader is not None and name in self._quantized:
             return self.reader.read(module)
         if not module.has("weight"):
             raise self._unknown(name)
-        if self.reader is not None and self.files.info(module.path("weight")).dtype in _CODES:
-            return self.reader.read(module)
         weight = module.tensor("weight", FLOATS, (None, None))
         return CheckpointLayer(name, weight, module.bias(weight.shape[0]), dtype=self.dtype)
 
-    def _is_matrix(self, name: str) -> bool:
-        info = self.files.info(f"{name}.weight")
-        kinds = FLOATS if self.reader is None else (*FLOATS, *_CODES)
+    @property
+    def _weights(self) -> Iterator[str]:
+        """The modules that have a tensor called `weight`."""
+        return (name[: -len(_WEIGHT)] for name in self.files.names if name.endswith(_WEIGHT))
+
+    def _is_matrix(self, name: str, kinds: Sequence[torch.dtype]) -> bool:
+        info = self.files.info(name + _WEIGHT)
         return len(info.shape) == 2 and info.dtype in kinds
 
     def _unknown(self, name: str) -> CheckpointError:
@@ -149,10 +172,6 @@ class Checkpoint:
         return CheckpointError(
             f"{self.path} must hold a layer {ascii(name)[1:-1]}, but has none; {hint}"
         )
-
-
-def _is_weight(name: str) -> bool:
-    return name.endswith(".weight")
 
 
 def _model_dtype(config: ConfigFile, text: TextConfig) -> torch.dtype:

@@ -266,3 +266,45 @@ def test_stacked_experts(tmp_path: Path, kind: str, transposed: bool) -> None:
         both = checkpoint.layer([f"{block}.{expert}.{part}_proj" for part in ("gate", "up")])
         assert torch.equal(both.dequantized(), wholes["gate_up_proj"][expert])
         assert torch.equal(both.bias, tensors[f"{block}.gate_up_proj_bias"][expert])
+
+
+@pytest.mark.parametrize("lost", ["gate_up_proj_scale_inv", "down_proj_scale_inv"])
+def test_stacked_experts_without_scales_are_refused(tmp_path: Path, lost: str) -> None:
+    block = "model.layers.0.mlp.experts"
+    tensors = {
+        f"{block}.gate_up_proj": torch.randn(2, 80, 64).to(torch.float8_e4m3fn),
+        f"{block}.gate_up_proj_scale_inv": torch.ones(2),
+        f"{block}.down_proj": torch.randn(2, 64, 40).to(torch.float8_e4m3fn),
+        f"{block}.down_proj_scale_inv": torch.ones(2),
+    }
+    del tensors[f"{block}.{lost}"]
+    folder = write_checkpoint(tmp_path, tensors, {"quant_method": "fp8"}, hidden_size=64)
+    checkpoint = humming.checkpoints.open(folder)
+    assert len(checkpoint.quantized_names) == 6
+    with pytest.raises(CheckpointError, match=f"must hold a tensor `{block}.{lost}`"):
+        list(checkpoint)
+
+
+@pytest.mark.parametrize("end", ["blocks", "scales"])
+def test_gpt_oss_experts_without_blocks_or_scales_are_refused(tmp_path: Path, end: str) -> None:
+    tensors, lost = gpt_oss_tensors(2, 32, 64), f"model.layers.0.mlp.experts.down_proj_{end}"
+    del tensors[lost]
+    folder = write_checkpoint(tmp_path, tensors, {"quant_method": "mxfp4"})
+    checkpoint = humming.checkpoints.open(folder)
+    assert len(checkpoint.quantized_names) == 6
+    with pytest.raises(CheckpointError, match=f"must hold a tensor `{lost}`"):
+        list(checkpoint)
+
+
+def test_a_weight_of_codes_without_scales_counts_as_quantized(tmp_path: Path) -> None:
+    other = "model.layers.1.mlp.up_proj"
+    tensors = {
+        **under(LAYER, {"weight": fp8(16, 24), "weight_scale": scales(1)}),
+        f"{other}.weight": fp8(16, 24),
+    }
+    checkpoint = humming.checkpoints.open(
+        write_checkpoint(tmp_path, tensors, {"quant_method": "fp8"})
+    )
+    assert checkpoint.quantized_names == checkpoint.names == (LAYER, other)
+    with pytest.raises(CheckpointError, match=f"must hold a tensor `{other}.weight_scale`"):
+        checkpoint.layer(other)

@@ -246,3 +246,40 @@ def test_a_checkpoint_is_loaded_onto_a_gpu(tmp_path):
         assert sum(type(m) is HummingLinear for m in model.modules()) == 14
         found = humming.prepare(model)(ids.cuda()).logits.float().cpu()
     assert float((found - expected).norm() / expected.norm()) < 0.05
+
+
+def without(folder, *ends):
+    """The checkpoint in `folder` without the tensors whose names end so."""
+    file = folder / "model.safetensors"
+    kept = {name: t for name, t in load_file(file).items() if not name.endswith(ends)}
+    save_file(kept, file, {"format": "pt"})
+    return folder
+
+
+TORN = "model.layers.1.mlp.down_proj"
+
+
+@pytest.mark.parametrize(
+    ("tool", "tensor"),
+    [
+        ("fp8", "weight_scale_inv"),
+        ("fp8", "weight"),
+        ("gptq", "scales"),
+        ("gptq", "qweight"),
+        ("awq", "scales"),
+        ("awq", "qweight"),
+        ("compressed-tensors", "weight_scale"),
+        ("compressed-tensors", "weight_packed"),
+    ],
+)
+@pytest.mark.parametrize("where", [TORN, ""])
+def test_a_layer_without_its_scales_or_codes_is_refused_by_name(tool, tensor, where, tmp_path):
+    folder = without(folder_of(tool, tmp_path), f"{where}.{tensor}")
+    model = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**SIZES))
+    before = dict(model.named_modules())
+    missing = f"must hold a tensor `{where or '.*'}.{tensor}"
+    with pytest.raises(CheckpointError, match=missing):
+        humming.attach(model, folder)
+    assert dict(model.named_modules()) == before
+    with pytest.raises(CheckpointError, match=missing):
+        transformers.AutoModelForCausalLM.from_pretrained(folder)

@@ -40,7 +40,7 @@ _OWN = ("auto_round", "exllamav2", "tritonv2", "triton", "gptqmodel", "marlin", 
 
 def modules(files: TensorFiles, source: Source) -> Iterable[str]:
     """Modules with packed codes, or with an fp8 weight and its scales."""
-    packed = having("qweight", "weight_packed")(files, source)
+    packed = having("qweight", "scales", "weight_packed")(files, source)
     return dict.fromkeys((*packed, *fp8.modules(files, source)))
 
 

@@ -121,7 +121,7 @@ def _middle(scales: torch.Tensor) -> torch.Tensor:
 READER = Reader(
     title="AWQ",
     methods=("awq",),
-    modules=having("qweight"),
+    modules=having("qweight", "scales"),
     read=read,
     formats=("uint4g128z", "int4g128"),
 )

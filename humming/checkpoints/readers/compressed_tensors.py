@@ -60,7 +60,7 @@ def _weight(module: StoredModule, group: Group) -> QuantizedTensor | torch.Tenso
         raise module.files.missing(module.path(SCALE))
     if group.float_format:
         return _small_float(module, group.float_format)
-    if module.has(PACKED):
+    if module.has(PACKED) or module.has("weight_shape"):
         return _packed(module, group)
     info = module.files.info(module.path("weight"))
     if info.dtype in FLOATS:

@@ -129,7 +129,7 @@ def read_weight(module: StoredModule, block: tuple[int, int] | None) -> Quantize
     weight = module.tensor("weight", tuple(FP8_NAMES), (None, None))
     suffix = module.first(*SCALES)
     if suffix is None:
-        raise module.files.missing(module.path(SCALES[1]))
+        raise module.files.missing(module.path(SCALES[block is None]))
     return scaled_weight(module, weight, module.scales(suffix, SCALE_DTYPES), block, suffix)
 
 

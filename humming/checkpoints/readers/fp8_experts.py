@@ -56,10 +56,10 @@ class StackedExpert:
 
 
 def modules(files: TensorFiles, source: Source) -> Iterable[str]:  # noqa: ARG001
-    """`<block>.<expert>.<part>` of each stack of three dimensions with scales."""
+    """`<block>.<expert>.<part>` of each stack of codes in three dimensions."""
     for name in files.names:
         block, _, home = name.rpartition(".")
-        if home not in _STACKS or not any(f"{name}{end}" in files for end in _ENDS):
+        if home not in _STACKS:
             continue
         info = files.info(name)
         if len(info.shape) == 3 and info.dtype in FP8_NAMES:
@@ -68,12 +68,19 @@ def modules(files: TensorFiles, source: Source) -> Iterable[str]:  # noqa: ARG00
 
 
 def find(module: StoredModule) -> StackedExpert:
-    """The slice of a stack that `module`, one of `modules`, is."""
-    block, number, part = module.name.rsplit(".", 2)
-    stacks, expert = module.at(block), int(number)
-    home = next(h for h, parts in _STACKS.items() if part in parts and stacks.has(h))
+    """The slice of a stack that `module` is; CheckpointError where it is none, and so lacks its
+    weight."""
+    above, _, part = module.name.rpartition(".")
+    block, _, number = above.rpartition(".")
+    stacks = module.at(block)
+    home = stacks.first(*(home for home, parts in _STACKS.items() if part in parts))
+    if home is None or not number.isdecimal():
+        raise module.files.missing(module.path("weight"))
+    expert = int(number)
     weight = stacks.tensor(home, tuple(FP8_NAMES), (None, None, None))
-    suffix = next(home + end for end in _ENDS if stacks.has(home + end))
+    suffix = stacks.first(*(home + end for end in _ENDS))
+    if suffix is None:
+        raise module.files.missing(stacks.path(home + _ENDS[0]))
     scales = stacks.scales(suffix, (*FLOATS, torch.float8_e8m0fnu))
     experts = weight.shape[0]
     if scales.numel() > 1 and scales.shape[0] != experts:

@@ -29,7 +29,7 @@ from humming.checkpoints.stored import StoredModule
 from humming.checkpoints.tensor_files import TensorFiles
 from humming.quantize.tensor import QuantizedTensor
 
-_BLOCKS = "_blocks"
+_ENDS = ("_blocks", "_scales")
 _BYTES = (torch.uint8,)
 _PARTS = {"gate_proj": ("gate_up_proj", 0, 2), "up_proj": ("gate_up_proj", 1, 2)}
 """A part -> the tensor that holds it, its first row there, and the step to its next."""
@@ -38,11 +38,11 @@ _PARTS = {"gate_proj": ("gate_up_proj", 0, 2), "up_proj": ("gate_up_proj", 1, 2)
 def modules(files: TensorFiles, source: Source) -> Iterable[str]:  # noqa: ARG001
     """`<block>.<expert>.<part>` for each expert of each stacked tensor."""
     for name in files.names:
-        if not name.endswith(_BLOCKS):
+        if not name.endswith(_ENDS):
             continue
-        block, _, stacked = name.removesuffix(_BLOCKS).rpartition(".")
+        block, _, stacked = name[: -len(_ENDS[0])].rpartition(".")
         parts = [part for part, (home, _, _) in _PARTS.items() if home == stacked] or [stacked]
-        for expert in range(files.info(name).shape[0]):
+        for expert in range((*files.info(name).shape, 0)[0]):
             yield from (f"{block}.{expert}.{part}" for part in parts)
 
 

@@ -134,7 +134,7 @@ def zero_points(qzeros: torch.Tensor, bits: int, n: int, less_one: bool) -> torc
 READER = Reader(
     title="GPTQ",
     methods=("gptq",),
-    modules=having("qweight"),
+    modules=having("qweight", "scales"),
     read=read,
     formats=("int4g128", "uint4g128z", "int8", "int3g64", "uint2g32z"),
 )

@@ -33,6 +33,7 @@ from humming.quantize.tensor import QuantizedTensor
 SCALE = "_weight_scale"
 _PARTS = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}
 _STACK_OF = {part: stack for stack, parts in _PARTS.items() for part in parts}
+_CODES = (torch.uint8, *FP8_NAMES)
 _ALTERNATING = "gpt_oss"
 
 
@@ -51,11 +52,7 @@ class ExpertPart:
         home, _, part = module.name.rpartition(".")
         block, _, number = home.rpartition(".")
         stack = module.at(f"{block}.{_STACK_OF.get(part, '')}")
-        if (
-            module.has("weight")
-            or not number.isdecimal()
-            or f"{stack.name}{SCALE}" not in (module.files)
-        ):
+        if module.has("weight") or not number.isdecimal() or stack.name not in module.files:
             return None
         names = _PARTS[_STACK_OF[part]]
         return ExpertPart(stack, int(number), names.index(part), len(names))
@@ -96,13 +93,14 @@ class ExpertPart:
 
 
 def modules(files: TensorFiles) -> Iterator[str]:
-    """`<block>.<expert>.<part>` of each stack with scales."""
+    """`<block>.<expert>.<part>` of each stack with scales, or of codes, which must have some."""
     for name in files.names:
-        block, _, stack = name.removesuffix(SCALE).rpartition(".")
-        if not name.endswith(SCALE) or stack not in _PARTS or f"{block}.{stack}" not in files:
+        block, _, stack = name.rpartition(".")
+        if stack not in _PARTS:
             continue
-        shape = files.info(f"{block}.{stack}").shape
-        for expert in range(shape[0] if len(shape) == 3 else 0):
+        info = files.info(name)
+        coded = info.dtype in _CODES or f"{name}{SCALE}" in files
+        for expert in range(info.shape[0] if len(info.shape) == 3 and coded else 0):
             for part in _PARTS[stack]:
                 yield f"{block}.{expert}.{part}"
 
@@ -110,7 +108,7 @@ def modules(files: TensorFiles) -> Iterator[str]:
 def read_weight(module: StoredModule, part: ExpertPart) -> QuantizedTensor:
     """The weight of `module`, which is `part` of a stack."""
     name = part.stack.name
-    stored = part.tensor("", (torch.uint8, *FP8_NAMES))
+    stored = part.tensor("", _CODES)
     weight = part.slice(stored, name).contiguous()
     if stored.dtype in FP8_NAMES:
         return fp8_weight(module, weight, part.number(SCALE), TENSOR, f"{name}{SCALE}")
