@@ -89,6 +89,11 @@ def tables_dir(database: str | None = None) -> Path:
     return file.with_name(f"{file.name}.tables")
 
 
+def spare_tables_dir(database: str | None = None) -> Path:
+    """Where tables of a SQLite file are kept whose own folder of tables cannot be written."""
+    return data_dir() / "tables" / _hashed([database_url(database)])
+
+
 def _place(url: str) -> str:
     """A file name made of the host, port, service, database and schema that a server's URL names,
     as libpq takes them: all that tells databases apart, and no secret."""

@@ -10,10 +10,12 @@ import errno
 import os
 import re
 import secrets
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from humming.errors import TableError
+from humming.spec.naming import did_you_mean
 
 CURRENT = "current"
 """The name that every tuning moves on, and that serves where nothing else is named."""
@@ -34,6 +36,24 @@ def check_name(name: str) -> None:
             "a generation's name must be at most 63 of a-z, 0-9, '_', '.', '-', a letter first and "
             f"no id or file, but got {name[:80]!r}; write such as 'prod'"
         )
+
+
+def absent(place: str, generation: str, names: Iterable[str]) -> TableError:
+    """What to raise where `place`, whose generations have `names`, has none of that name or id."""
+    what = "id" if is_id(generation) else "name"
+    return TableError(
+        f"no generation of '{place}' has the {what} '{generation[:80]}'; humming-tune table list "
+        f"shows those that are there{did_you_mean(generation, names)}"
+    )
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names that name generations of `folder`; none where it cannot be read."""
+    try:
+        files = [file.name for file in folder.iterdir() if file.is_file()]
+    except OSError:
+        return []
+    return sorted(name for name in files if _NAME.fullmatch(name) and not name.endswith(".json"))
 
 
 def pointed(folder: str | Path, name: str = CURRENT) -> Path | None:

@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 BUSY_S = 30.0
 """How long one SQLite statement waits for a lock before the transaction starts anew."""
+HASTE_S = 0.5
+"""How long in all a locked SQLite file is waited for by who is not patient."""
 PATIENCE_S = {"sqlite": 120.0, "postgresql": 30.0}
 """How long a unit of work is tried again: on a locked SQLite file, or while a PostgreSQL server
 restarts.
@@ -50,18 +52,22 @@ class PrunedError(StoreError):
 
 class Connections:
     """The read engine and the write engine of one database. `write=False` never changes or creates
-    a file.
+    a file. Without `patient` a SQLite file that is locked is given up soon.
     """
 
-    def __init__(self, address: Address, *, create: bool = False, write: bool = True) -> None:
+    def __init__(
+        self, address: Address, *, create: bool = False, write: bool = True, patient: bool = True
+    ) -> None:
         self.address = address
         self.writable = write
         self._pid = os.getpid()
         self._connected = False
+        self._patience_s = PATIENCE_S[address.kind] if patient else HASTE_S
         if address.kind == "sqlite":
             mode = ("rwc" if create else "rw") if write else _read_mode(address)
-            self._reader = _sqlite_engine(address, mode, "BEGIN")
-            self._writer = _sqlite_engine(address, mode, "BEGIN IMMEDIATE")
+            busy_s = None if patient else HASTE_S
+            self._reader = _sqlite_engine(address, mode, "BEGIN", busy_s=busy_s)
+            self._writer = _sqlite_engine(address, mode, "BEGIN IMMEDIATE", busy_s=busy_s)
         else:
             self._reader = self._writer = _postgres_engine(address)
 
@@ -108,7 +114,7 @@ class Connections:
             self._pid = os.getpid()
             for inherited in (self._reader, self._writer):
                 inherited.dispose(close=False)
-        give_up = time.monotonic() + PATIENCE_S[self.address.kind]
+        give_up = time.monotonic() + self._patience_s
         pause, tries = 0.005, 0
         while True:
             tries += 1
@@ -277,14 +283,14 @@ def _explain_sqlite(said: str, address: Address) -> str:
     return f"{address.shown} cannot be used ({said})"
 
 
-def _connect_sqlite(address: Address, mode: str) -> sqlite3.Connection:
+def _connect_sqlite(address: Address, mode: str, busy_s: float | None = None) -> sqlite3.Connection:
     assert address.path is not None
     # isolation_level=None: the engine's own BEGIN is the only one. Pooled connections may change
     # threads.
     return sqlite3.connect(
         f"file:{quote(os.fsencode(address.path.absolute()))}?{_modes(mode)}",
         uri=True,
-        timeout=BUSY_S,
+        timeout=BUSY_S if busy_s is None else busy_s,
         isolation_level=None,
         check_same_thread=False,
     )
@@ -304,9 +310,16 @@ def _read_mode(address: Address) -> str:
     return "immutable" if needs_files else "ro"
 
 
-def _sqlite_engine(address: Address, mode: str, begin: str, *, foreign_keys: bool = True) -> Engine:
+def _sqlite_engine(
+    address: Address,
+    mode: str,
+    begin: str,
+    *,
+    foreign_keys: bool = True,
+    busy_s: float | None = None,
+) -> Engine:
     def connect() -> sqlite3.Connection:
-        connection = _connect_sqlite(address, mode)
+        connection = _connect_sqlite(address, mode, busy_s)
         connection.execute(f"PRAGMA foreign_keys={'ON' if foreign_keys else 'OFF'}")
         # FULL: a candidate that takes the whole machine down must still be found in in_flight
         # afterwards.

@@ -42,15 +42,15 @@ def upgrade(url: str) -> str:
     return REVISION
 
 
-def revision(url: str) -> str | None:
+def revision(url: str, *, patient: bool = True) -> str | None:
     """The revision of the database at `url`; None where it has no tables yet, or a SQLite file is
-    missing.
+    missing. `patient` as in Connections.
     """
     address = parse(url)
     if address.path is not None and not address.path.exists():
         return None
     make_place(address)
-    connections = Connections(address, write=False)
+    connections = Connections(address, write=False, patient=patient)
     try:
         return current(connections)
     finally:

@@ -12,18 +12,25 @@ from tuner.store.schema import REVISION, in_flight
 from tuner.store.store import Store
 
 
-def open_store(url: str, *, create: bool = True, upgrade: bool = True, write: bool = True) -> Store:
+def open_store(
+    url: str,
+    *,
+    create: bool = True,
+    upgrade: bool = True,
+    write: bool = True,
+    patient: bool = True,
+) -> Store:
     """Opens the database at `url`: `sqlite:///PATH`, a bare path, or
     `postgresql://user:password@host/database`.
 
     `create` makes a missing SQLite file and its folders; `upgrade` brings an empty or older schema
     to this package's. `write=False` opens a database for its reading verbs alone and changes
-    nothing, whatever the other two say. Raises StoreError, in one sentence without secrets, on
-    anything that stands in the way.
+    nothing, whatever the other two say; `patient` is as in Connections. Raises
+    StoreError, in one sentence without secrets, on anything that stands in the way.
     """
     address = parse(url)
     migrate.make_place(address, create=create and write)
-    connections = Connections(address, create=create, write=write)
+    connections = Connections(address, create=create, write=write, patient=patient)
     try:
         if write and upgrade:
             migrate.bring_up(connections)

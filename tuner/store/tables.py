@@ -7,9 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from humming.dispatch.intervals import Origin
-from humming.dispatch.pointers import CURRENT, is_id
-from humming.dispatch.tables import TunedTable, encode, keep_generation, write_generation
-from humming.settings import tables_dir
+from humming.dispatch.pointers import CURRENT, absent, is_id
+from humming.dispatch.tables import TunedTable, encode, keep_generation
+from humming.errors import TableError
+from humming.settings import spare_tables_dir, tables_dir
 from tuner.store import migrate
 from tuner.store.entries import entries
 from tuner.store.open import open_store
@@ -21,19 +22,35 @@ def resolve(url: str, generation: str = CURRENT) -> Path | None:
     """The tuned table that `generation`, a name or an id, names in the database at `url`, as a file
     of this machine; None where there is none. A role that can only read is enough.
 
-    Where no generation was written yet, `current` is what the winners say. Raises StoreError.
+    Where no generation was written yet, `current` is what the winners say. Waits for no lock, as
+    who asks is about to serve. Raises StoreError, or TableError where other generations are there.
     """
-    if migrate.revision(url) is None:
+    if migrate.revision(url, patient=False) is None:
         return None
-    folder = tables_dir(url)
-    with open_store(url, write=False) as store:
-        id = generation if is_id(generation) else store.generations.named(generation)
-        if id is not None:
-            return fetch(store, id, folder, None if is_id(generation) else generation)
-        found = store.winners() if generation == CURRENT else []
-    if not found:
-        return None
-    return write_generation(entries(found), folder, origins(found)).path
+    with open_store(url, write=False, patient=False) as store:
+        name = None if is_id(generation) else generation
+        id = generation if name is None else store.generations.named(name)
+        content = None if id is None else store.generations.content(id)
+        if id is not None and content is not None:
+            return _kept(url, id, content, name)
+        if generation != CURRENT:
+            names = {name for one in store.generations.list() for name in one.names}
+            if names:
+                raise absent(store.shown, generation, sorted(names))
+            return None
+        found = store.winners()
+    return _kept(url, *encode(entries(found), origins(found)), CURRENT) if found else None
+
+
+def _kept(url: str, id: str, content: bytes, name: str | None) -> Path | None:
+    """The generation as a file beside its database, or in the data folder where a SQLite file lies
+    in one that cannot be written."""
+    try:
+        return keep_generation(id, content, tables_dir(url), name).path
+    except TableError:
+        if not url.startswith("sqlite:"):
+            raise
+        return keep_generation(id, content, spare_tables_dir(url), name).path
 
 
 def fetch(store: Store, id: str, folder: Path, name: str | None) -> Path | None:
