@@ -20,6 +20,7 @@ from humming.moe.plan import bound_experts
 from humming.moe.stack import ExpertStack
 from humming.plan import Plan, place_of
 from humming.serving.binding import bound
+from humming.spec.naming import counted
 from humming.spec.problem import M_END
 from humming.state import ACTIVATIONS
 
@@ -92,7 +93,7 @@ class ModelReport:
 
     def __str__(self) -> str:
         count = sum(len(layer.names) for layer in self.layers)
-        head = f"{count} layers, {_size(self.nbytes)} of packed weights"
+        head = f"{counted(count, 'layer')}, {_size(self.nbytes)} of packed weights"
         return "\n".join([head, *(str(layer) for layer in self.layers)])
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from humming.spec.config import KernelConfig
+from humming.spec.naming import counted
 from tuner.planning.tasks import Task
 
 
@@ -73,4 +74,5 @@ class Watch:
 
     def _show(self, last: str) -> None:
         best = f", best {self._best:.0f} µs" if self._trials and self._best < float("inf") else ""
-        self._bar.update(self._row, description=f"{self._where}: {self._trials} trials{best}{last}")
+        trials = counted(self._trials, "trial")
+        self._bar.update(self._row, description=f"{self._where}: {trials}{best}{last}")

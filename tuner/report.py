@@ -11,6 +11,7 @@ from rich.table import Table
 
 from humming.dispatch.dispatcher import Dispatch, lookup, resolve
 from humming.spec.config import config_from_dict, config_to_dict
+from humming.spec.naming import counted
 from humming.spec.problem import Problem
 from tuner.evidence.best import transfer_json
 from tuner.pipeline import Tuned
@@ -153,10 +154,11 @@ def _print_summary(report: dict[str, Any], console: Console) -> None:
     if report["measured"] == 0 and open_problems == 0:
         console.print("measured nothing: every problem is settled (--continue searches on)")
     else:
-        console.print(f"measured {report['measured']} candidates")
+        console.print(f"measured {counted(report['measured'], 'candidate')}")
         if open_problems:
             console.print(
-                f"{open_problems} problems not reached: run again, or give a larger --budget"
+                f"{counted(open_problems, 'problem')} not reached: run again, or give a larger "
+                "--budget"
             )
 
 

@@ -21,6 +21,7 @@ from humming.settings import cache_dir
 from humming.spec.config import KernelConfig
 from humming.spec.device import Device
 from humming.spec.layouts import layout_for
+from humming.spec.naming import counted
 from humming.spec.problem import Problem
 from humming.spec.routing import UNIFORM
 from tuner.searching.compile_pool import cores
@@ -126,7 +127,8 @@ def to_json(warmed: Warmed) -> dict[str, Any]:
 def print_warmed(warmed: Warmed, console: Console) -> None:
     """The answer for a person."""
     console.print(
-        f"{warmed.device.name}: {warmed.compiled} kernels compiled, {warmed.cached} were there, in "
+        f"{warmed.device.name}: {counted(warmed.compiled, 'kernel')} compiled, "
+        f"{warmed.cached} {'was' if warmed.cached == 1 else 'were'} there, in "
         f"{cache_dir() / 'kernels'}",
         highlight=False,
     )

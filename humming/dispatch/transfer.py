@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from humming.dispatch.medians import by_luck, interval_of_median
+from humming.spec.naming import counted
 from humming.spec.problem import Problem
 
 LEAST_PROBLEMS, LEAST_LAYERS = 8, 4
@@ -50,7 +51,7 @@ class Transfer:
             f"transfer from {of.format} n={of.n} k={of.k} m={of.m}; expected {ratio.median:.2f} x "
             f"the heuristic's time ({ratio.low:.2f} to {ratio.high:.2f}), regret "
             f"{regret.median:.1%} ({regret.low:.1%} to {regret.high:.1%}), by {self.problems} "
-            f"problems of {self.layers} layers left out"
+            f"problems of {counted(self.layers, 'layer')} left out"
         )
 
 

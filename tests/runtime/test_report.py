@@ -147,3 +147,7 @@ def test_a_neighbours_config_is_named_wherever_the_user_looks(tmp_path, capfd, m
     with pytest.warns(UntunedWarning, match="so a neighbour's config serves"):
         model(torch.randn(1, 256))
     assert f"{config} (transfer exact, record 128x256, {said}" in capfd.readouterr().err
+
+
+def test_one_layer_is_no_layers():
+    assert str(humming.report(nn.Sequential(model_of()[1]))).startswith("1 layer, ")

@@ -192,7 +192,8 @@ def _tell(told: dict[str, Any], as_json: bool) -> None:
         return
     for source in told.get("sources", ()):
         added = _counts(source["added"])
-        say(f"{source['source']}: added {added}; {source['known']} rows were here already")
+        were = "row was" if source["known"] == 1 else "rows were"
+        say(f"{source['source']}: added {added}; {source['known']} {were} here already")
     if "sources" in told:
         say(f"table: {told['table'] or 'none, as nothing is tuned yet'}")
     elif "deleted" in told:

@@ -9,6 +9,7 @@ import typer
 from humming.dispatch.pointers import check_name
 from humming.errors import UsageError
 from humming.settings import database_url, tables_dir
+from humming.spec.naming import counted
 from tuner.commands.options import AsJson, Database
 from tuner.commands.output import print_json, say
 from tuner.store.generations import Generation
@@ -31,7 +32,7 @@ def list_(db: Database = None, as_json: AsJson = False) -> None:
     for one in found:
         names = f"  {', '.join(one.names)}" if one.names else ""
         when = one.created_at.isoformat(timespec="seconds")
-        say(f"{one.id}  {one.entries} layers  {one.host}  {when}{names}")
+        say(f"{one.id}  {counted(one.entries, 'layer')}  {one.host}  {when}{names}")
     if not found:
         say("no generation yet; humming-tune --model config.json writes one")
 

@@ -11,6 +11,7 @@ import torch
 
 from humming.jit.detect import available_threads
 from humming.spec.device import CODE_PATH_FLAGS
+from humming.spec.naming import counted
 from tuner.doctor.finding import Finding, Surroundings, ok, warn
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -36,7 +37,9 @@ def threads(_: Surroundings) -> Finding:
     """torch's number of threads against affinity and the container's share of time."""
     wanted, allowed, cpus = torch.get_num_threads(), available_threads(), os.cpu_count() or 1
     quota = cpu_quota()
-    held = f"torch uses {wanted} threads; this process may run on {allowed} of {cpus} CPUs"
+    held = (
+        f"torch uses {counted(wanted, 'thread')}; this process may run on {allowed} of {cpus} CPUs"
+    )
     if wanted > allowed:
         return warn(held, f"export OMP_NUM_THREADS={allowed}")
     if quota is not None and quota < wanted:
@@ -50,7 +53,7 @@ def threads(_: Surroundings) -> Finding:
 def load(_: Surroundings) -> Finding:
     """Other work on this machine, beside which times are unsure."""
     average, allowed = os.getloadavg()[0], available_threads()
-    found = f"load average {average:.2f} on {allowed} CPUs"
+    found = f"load average {average:.2f} on {counted(allowed, 'CPU')}"
     if average > BUSY_SHARE * allowed:
         return warn(found, "end other work before you tune: times measured beside it are unsure")
     return ok(found)

@@ -22,6 +22,7 @@ from humming.dispatch.tables import current_path, read_table
 from humming.errors import HummingError
 from humming.jit.identity import here
 from humming.spec.identity import TIERS, Identity, Tier, differences, tier
+from humming.spec.naming import counted
 from humming.spec.problem import Problem
 from tuner.doctor.finding import Finding, Surroundings, fail, failed_by, ok, warn
 from tuner.store.address import parse
@@ -42,8 +43,8 @@ def cache(_: Surroundings) -> Finding:
     if refused is not None:
         entries = len(list(folder.glob("*.so"))) + len(list(folder.glob("*.cubin")))
         return warn(
-            f"{folder} cannot be written ({refused.strerror}); it holds {entries} kernels, and "
-            "each process compiles the others anew",
+            f"{folder} cannot be written ({refused.strerror}); it holds "
+            f"{counted(entries, 'kernel')}, and each process compiles the others anew",
             f"make it writable, or {elsewhere}",
         )
     if os.statvfs(place).f_flag & os.ST_NOEXEC:
@@ -52,7 +53,9 @@ def cache(_: Surroundings) -> Finding:
         return warn(
             f"everyone may write {folder}, and so run code as you", f"chmod go-w '{folder}'"
         )
-    state = f"{len(list(folder.iterdir()))} entries" if folder.is_dir() else "made on first use"
+    state = "made on first use"
+    if folder.is_dir():
+        state = counted(len(list(folder.iterdir())), "entry", "entries")
     return ok(f"{folder} can be written ({state})")
 
 
@@ -142,7 +145,9 @@ def _rest(identity: Identity) -> str:
     shipped = shipped_table(identity.device)
     entries = as_seen(shipped, identity).entries if shipped else ()
     layers = sum(tier(one.identity, identity) != "none" for one in entries)
-    return f"the shipped table ({layers} layers), then the heuristic" if layers else "the heuristic"
+    if not layers:
+        return "the heuristic"
+    return f"the shipped table ({counted(layers, 'layer')}), then the heuristic"
 
 
 def _difference(found: TunedTable, identity: Identity) -> str:

@@ -12,6 +12,7 @@ from humming.dispatch.intervals import TunedTable, serve_intervals
 from humming.errors import LegalityError, TableError
 from humming.ledger import folder
 from humming.spec.identity import Identity
+from humming.spec.naming import counted
 from humming.spec.problem import Problem
 from search_spaces.load import load_spaces
 from tuner.planning.tasks import MOST_CHECKED_M, Task
@@ -134,7 +135,7 @@ def _group(one: Missed) -> LayerGroup:
         experts=problem.experts,
         top_k=problem.top_k,
         format=problem.format,
-        layers=(f"missed {one.misses} times",),
+        layers=(f"missed {counted(one.misses, 'time')}",),
         act_order=problem.act_order,
     )
 

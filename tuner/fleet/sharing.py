@@ -66,7 +66,8 @@ def _share_out_once(
             settled = store.settled(identity, since)
             left = [task for task in left if task.problem.id not in settled]
             if left and not told:
-                note(f"{len(left)} problems are being tuned by others; waiting for them")
+                are = "problem is" if len(left) == 1 else "problems are"
+                note(f"{len(left)} {are} being tuned by others; waiting")
                 told = True
             if left:
                 time.sleep(min(POLL_S, budget.left_s()))

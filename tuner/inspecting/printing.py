@@ -11,6 +11,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.table import Table
 
+from humming.spec.naming import counted
 from tuner.inspecting.layers import FloatRow, Inspection, LayerRow, RefusedRow
 
 Row = TypeVar("Row", LayerRow, FloatRow, RefusedRow)
@@ -58,10 +59,10 @@ def _totals(found: Inspection) -> str:
     bits = totals["bits_per_weight"]
     each = "" if bits is None else f", {bits:.3f} bits a weight with scales"
     read = totals["layers_read"]
-    how = "headers alone" if not read else f"headers, and the numbers of {read} layers"
+    how = "headers alone" if not read else f"headers, and the numbers of {counted(read, 'layer')}"
     return (
-        f"{found.model}: {tool}; {totals['layers']} quantized layers of {totals['weights']:,} "
-        f"weights{each}; {totals['unquantized_layers']} layers of "
+        f"{found.model}: {tool}; {counted(totals['layers'], 'quantized layer')} of "
+        f"{totals['weights']:,} weights{each}; {counted(totals['unquantized_layers'], 'layer')} of "
         f"{totals['unquantized_weights']:,} weights as floats; "
         f"{_size(totals['file_bytes'])} in all (from {how})"
     )

@@ -11,6 +11,7 @@ from rich.console import Console
 from humming.jit.identity import here
 from humming.settings import database_url
 from humming.spec.device import Device
+from humming.spec.naming import counted
 from humming.spec.problem import Problem
 from search_spaces.load import load_spaces
 from tuner.planning.durations import durations, predicted_s
@@ -109,8 +110,8 @@ def print_plan(result: dict[str, Any], console: Console) -> None:
     for row in result["tuning"]:
         rejected = sum(row["rejections"].values())
         console.print(
-            f"tune: n={row['n']} k={row['k']} m={row['m']}: {row['candidates']} candidates, "
-            f"{rejected} rejected",
+            f"tune: n={row['n']} k={row['k']} m={row['m']}: "
+            f"{counted(row['candidates'], 'candidate')}, {rejected} rejected",
             highlight=False,
         )
     for reason in sorted({row["reason"] for row in result["not_tunable"]}):

@@ -134,7 +134,7 @@ def test_what_another_tunes_is_waited_for_and_taken_over_when_its_lease_ends(
 
     share_out(tasks[:2], HERE, store, Budget(None), None, settle, told)
     assert done == [tasks[1].problem.id, tasks[0].problem.id]
-    assert notes == ["1 problems are being tuned by others; waiting for them"]
+    assert notes == ["1 problem is being tuned by others; waiting"]
     assert store.renew(theirs, 1) is None
 
 
