@@ -13,13 +13,16 @@ from torch import nn
 
 from humming.dispatch.intervals import TunedTable
 from humming.errors import FormatError, LayoutError
-from humming.linear import HummingLinear
-from humming.moe.attach import convert_experts
+from humming.linear import HummingLinear, check_linear
+from humming.moe.attach import convert_experts, found_experts, holds_experts
 from humming.moe.experts import HummingExperts
-from humming.quantize.quantizers import check_method
+from humming.quantize.quantizers import check_method, check_weight
 from humming.spec.formats import QuantFormat
+from humming.spec.naming import did_you_mean
 from humming.state import ACTIVATIONS, layout_on, scales_follow, why_unserved
 
+SKIPPED = ("lm_head",)
+"""What convert leaves as it is unless told otherwise."""
 READS_WEIGHTS = (nn.TransformerEncoderLayer,)
 """Modules that hand the weights of their linear layers to a fused kernel instead of calling
 them."""
@@ -28,7 +31,7 @@ them."""
 def convert(
     model: nn.Module,
     format: str = "int4g128",
-    skip: Iterable[str] = ("lm_head",),
+    skip: Iterable[str] = SKIPPED,
     method: str = "absmax",
 ) -> nn.Module:
     """Replaces every nn.Linear of `model` in place, and its stacked experts, one after the
@@ -40,7 +43,8 @@ def convert(
     (READS_WEIGHTS), or where no kernel of its device takes its size (a warning names those). A
     layer used under two names stays one layer. A model that is itself an nn.Linear comes back as
     the new layer. `method` is quantize's. Raises FormatError for a format or method that is unknown
-    or does not run here, LayoutError for fp32 on CUDA; then nothing is replaced.
+    or does not run here, and LayoutError, by the layer's name, for fp32 on CUDA or a weight that is
+    not finite; then nothing is replaced. A pattern of `skip` that no layer matches gets a warning.
     """
     if not isinstance(model, nn.Module):
         raise LayoutError(f"convert takes an nn.Module, but got {type(model).__name__}")
@@ -54,24 +58,20 @@ def convert(
     if type(model) is nn.Linear:
         _unfit(model, format)
         return HummingLinear.from_linear(model, format, method)
-    convert_experts(model, format, method, lambda name: _skipped(name, patterns))
+    _check_patterns(model, patterns)
+    experts = found_experts(model, format, lambda name: _skipped(name, patterns))
     tied = _tied_weights(model)
     places: dict[int, list[tuple[nn.Module, str]]] = {}
     unfit: list[str] = []
     for name, owner, attribute, linear in _linears(model):
         if _skipped(name, patterns) or id(linear.weight) in tied:
             continue
-        reason = _unfit(linear, format)
-        if reason:
-            unfit.append(f"{name} ({reason})")
-        else:
-            places.setdefault(id(linear), []).append((owner, attribute))
-    for shared in places.values():
-        # No list holds the old layers, so that each is freed before the next is made.
-        owner, attribute = shared[0]
-        layer = HummingLinear.from_linear(getattr(owner, attribute), format, method)
-        for owner, attribute in shared:
-            setattr(owner, attribute, layer)
+        if id(linear) not in places:
+            reason = _checked(name, linear, format)
+            if reason:
+                unfit.append(f"{name} ({reason})")
+                continue
+        places.setdefault(id(linear), []).append((owner, attribute))
     if unfit:
         warnings.warn(
             "a layer must have a size that the kernels of its device take, so these stay as they "
@@ -79,6 +79,14 @@ def convert(
             RuntimeWarning,
             stacklevel=2,
         )
+    for owner, attribute in experts:
+        convert_experts(owner, attribute, format, method)
+    for shared in places.values():
+        # No list holds the old layers, so that each is freed before the next is made.
+        owner, attribute = shared[0]
+        layer = HummingLinear.from_linear(getattr(owner, attribute), format, method)
+        for owner, attribute in shared:
+            setattr(owner, attribute, layer)
     return model
 
 
@@ -107,6 +115,21 @@ def prepare(
         else:
             layer._bind_like(first)
     return model
+
+
+def _checked(name: str, linear: nn.Linear, format: str) -> str:
+    """As `_unfit`, for a weight that is sound; LayoutError, by the layer's name, where it is not.
+
+    All layers are checked before one is replaced, so that no model is left half converted.
+    """
+    try:
+        reason = _unfit(linear, format)
+        if not reason:
+            check_linear(linear, format)
+            check_weight(linear.weight)
+    except LayoutError as error:
+        raise LayoutError(f"{name}: {error}") from None
+    return reason
 
 
 def _unfit(linear: nn.Linear, format: str) -> str:
@@ -138,6 +161,25 @@ def _tied_weights(model: nn.Module) -> set[int]:
         for parameter in module.parameters(recurse=False):
             holders[id(parameter)] = holders.get(id(parameter), 0) + 1
     return {parameter for parameter, count in holders.items() if count > 1}
+
+
+def _check_patterns(model: nn.Module, patterns: tuple[str, ...]) -> None:
+    """Warns of a pattern that matches nothing that has a weight, but for one that is skipped by
+    default, as many models have no such layer."""
+    named = model.named_modules(remove_duplicate=False)
+    names = [
+        name for name, module in named if name and (not module._modules or holds_experts(module))
+    ]
+    for pattern in patterns:
+        if pattern in SKIPPED or any(_skipped(name, (pattern,)) for name in names):
+            continue
+        near = did_you_mean(pattern, (*names, *(name.rpartition(".")[2] for name in names)))
+        warnings.warn(
+            f"a pattern of `skip` must match a layer, but '{pattern}' matches none"
+            f"{near or f'; layers are called such as {names[-1]!r}' if names else ''}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _skipped(name: str, patterns: tuple[str, ...]) -> bool:

@@ -83,18 +83,9 @@ class HummingLinear(PackedModule):
                 f"from_linear takes an nn.Linear, but got {type(linear).__name__}; "
                 "use from_quantized for codes and scales"
             )
+        check_linear(linear, format)
         bias = None if linear.bias is None else linear.bias.detach()
         weight = linear.weight.detach()
-        if weight.dtype not in ACTIVATIONS:
-            raise LayoutError(
-                f"the weight must be fp32, bf16 or fp16, but got {describe(weight)}; convert the "
-                "layer with .to(torch.float32)"
-            )
-        if QuantFormat.parse(format).activation and not weight.is_meta:
-            n, k = weight.shape
-            reason = why_unserved(format, n, k, weight.dtype, weight.device)
-            if reason:
-                raise FormatError(reason)
         layer = cls.from_quantized(quantize(weight, format, method), bias, weight.dtype)
         return layer.train(linear.training)
 
@@ -235,6 +226,24 @@ class HummingLinear(PackedModule):
         needed = self.spec.x_dtype
         with torch.autocast(x.device.type, enabled=False):
             return self.forward(x.to(ACTIVATION_DTYPES[needed] if needed else to)).to(to)
+
+
+def check_linear(linear: nn.Linear, format: str) -> None:
+    """Raises FormatError or LayoutError where `from_linear` takes no such layer, whatever its
+    weight's values."""
+    weight = linear.weight
+    if weight.dtype not in ACTIVATIONS:
+        raise LayoutError(
+            f"the weight must be fp32, bf16 or fp16, but got {describe(weight)}; convert the "
+            "layer with .to(torch.float32)"
+        )
+    n, k = weight.shape
+    if linear.bias is not None:
+        check_bias(linear.bias, n)
+    if QuantFormat.parse(format).activation and not weight.is_meta:
+        reason = why_unserved(format, n, k, weight.dtype, weight.device)
+        if reason:
+            raise FormatError(reason)
 
 
 _PLAIN = (torch.Tensor, nn.Parameter)

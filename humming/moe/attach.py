@@ -18,6 +18,8 @@ from torch import nn
 from humming.errors import LayoutError
 from humming.moe.activations import GATED, PLAIN, ExpertActivation
 from humming.moe.experts import HummingExperts
+from humming.quantize.quantizers import check_weight
+from humming.state import ACTIVATIONS, layout_on, scales_follow
 
 _ARGUMENTS = 3  # hidden_states, ids, weights
 _LIMITS, _ALPHAS = ("limit", "swiglu_limit"), ("alpha", "swiglu_alpha")
@@ -27,7 +29,14 @@ _NAMED = 4  # names that a warning lists at the most
 
 def is_experts(module: nn.Module) -> bool:
     """Whether `module` is one that `experts_of` takes."""
-    return _holds_experts(module) and known_activation(module) is not None
+    return holds_experts(module) and known_activation(module) is not None
+
+
+def holds_experts(module: nn.Module) -> bool:
+    """Whether `module` is one of all experts of a block, whatever it computes."""
+    up, down = _up(module), getattr(module, "down_proj", None)
+    stacked = all(isinstance(t, torch.Tensor) and t.dim() == 3 for t in (up, down))
+    return stacked and _arguments(module) == _ARGUMENTS
 
 
 def experts_of(
@@ -56,21 +65,24 @@ def experts_of(
     ).train(module.training)
 
 
-def convert_experts(
-    model: nn.Module, format: str, method: str, skipped: Callable[[str], bool]
-) -> None:
-    """Replaces every module of `model` that `is_experts`, but for those whose name is `skipped`. A
-    warning names experts that stay as they are, as nothing here computes what they do."""
+def found_experts(
+    model: nn.Module, format: str, skipped: Callable[[str], bool]
+) -> list[tuple[nn.Module, str]]:
+    """(owner, attribute) of every module of `model` that `is_experts`, but for those whose name is
+    `skipped`. A warning names experts that are left out, as nothing here computes what they do.
+    Raises LayoutError, by its name, for one whose weights do not fit or are not finite."""
+    found: list[tuple[nn.Module, str]] = []
     unlike: list[str] = []
     for prefix, owner in list(model.named_modules()):
         for attribute, child in list(owner.named_children()):
             name = f"{prefix}.{attribute}" if prefix else attribute
-            if skipped(name) or not _holds_experts(child):
+            if skipped(name) or not holds_experts(child):
                 continue
             if known_activation(child) is None:
                 unlike.append(f"{name} ({type(child).__name__})")
             else:
-                setattr(owner, attribute, experts_of(child, format, method, _top_k(owner)))
+                _check(name, child, format)
+                found.append((owner, attribute))
     if unlike:
         more = " ..." if len(unlike) > _NAMED else ""
         warnings.warn(
@@ -80,6 +92,13 @@ def convert_experts(
             RuntimeWarning,
             stacklevel=3,
         )
+    return found
+
+
+def convert_experts(owner: nn.Module, attribute: str, format: str, method: str) -> None:
+    """Replaces what `found_experts` found at `owner.attribute`."""
+    child = getattr(owner, attribute)
+    setattr(owner, attribute, experts_of(child, format, method, _top_k(owner)))
 
 
 def known_activation(module: nn.Module) -> tuple[ExpertActivation, bool] | None:
@@ -137,10 +156,18 @@ def _candidates(module: nn.Module, gated: bool) -> Iterator[ExpertActivation]:
                 yield ExpertActivation(name, alpha, limit)
 
 
-def _holds_experts(module: nn.Module) -> bool:
-    up, down = _up(module), getattr(module, "down_proj", None)
-    stacked = all(isinstance(t, torch.Tensor) and t.dim() == 3 for t in (up, down))
-    return stacked and _arguments(module) == _ARGUMENTS
+def _check(name: str, module: nn.Module, format: str) -> None:
+    up = "gate_up_proj" if hasattr(module, "gate_up_proj") else "up_proj"
+    for stack in (up, "down_proj"):
+        weights = _tensor(getattr(module, stack))
+        for number, weight in enumerate(weights):
+            try:
+                check_weight(weight)
+                if weight.dtype not in ACTIVATIONS:
+                    raise LayoutError(f"experts must be fp32, bf16 or fp16, but are {weight.dtype}")
+                scales_follow(layout_on(weight.device, format, "moe"), weight.dtype)
+            except LayoutError as error:
+                raise LayoutError(f"{name}.{stack}[{number}]: {error}") from None
 
 
 def _top_k(owner: nn.Module) -> int | None:

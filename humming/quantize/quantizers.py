@@ -44,18 +44,23 @@ def quantize(w: torch.Tensor, format: str = "int4g128", method: str = "absmax") 
     name = str(QuantFormat.parse(format))
     weight = QuantFormat.parse(format).weight
     check_method(method)
+    check_weight(w)
+    w = w.detach()
+    if w.is_meta:
+        return empty(name, w.shape[0], w.shape[1], w.dtype, w.device)
+    with torch.no_grad():
+        return _quantize(w, name, weight, method)
+
+
+def check_weight(w: torch.Tensor) -> None:
+    """Raises LayoutError unless `w` is a weight that `quantize` takes: floats [n, k], finite."""
     if w.ndim != 2 or w.dtype not in FLOATS or 0 in w.shape:
         raise LayoutError(
             f"a weight must be fp32, bf16 or fp16 [n, k] with `n >= 1` and `k >= 1`, "
             f"but got {describe(w)}; convert or reshape it"
         )
-    w = w.detach()
-    if w.is_meta:
-        return empty(name, w.shape[0], w.shape[1], w.dtype, w.device)
-    if not bool(torch.isfinite(w).all()):
+    if not w.is_meta and not bool(torch.isfinite(w).all()):
         raise LayoutError("`isfinite(w)` must hold, but got NaN or infinity; mend the weight first")
-    with torch.no_grad():
-        return _quantize(w, name, weight, method)
 
 
 def check_method(method: str) -> None:

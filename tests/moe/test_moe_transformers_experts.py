@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +159,24 @@ def test_experts_that_stay_as_they_are_are_named():
         humming.convert(model, "int8g16")
     assert isinstance(model["a"], HummingExperts)
     assert isinstance(model["b"], Strange)
+
+
+def test_experts_that_are_not_finite_are_named_and_nothing_is_replaced() -> None:
+    model = nn.ModuleDict({"a": Clamped(), "b": Clamped(), "c": nn.Linear(H, H)})
+    before = dict(model.named_modules())
+    model["b"].down_proj.data[2, 3, 4] = float("nan")
+    with pytest.raises(LayoutError, match=r"b\.down_proj\[2\]: .*NaN or infinity"):
+        humming.convert(model, "int8g16")
+    model["b"].down_proj.data[2, 3, 4] = 0.0
+    model["c"].weight.data[0] = float("inf")
+    with pytest.raises(LayoutError, match=r"c: .*NaN or infinity"):
+        humming.convert(model, "int8g16")
+    assert dict(model.named_modules()) == before
+
+
+def test_experts_may_be_skipped_by_name() -> None:
+    model = nn.ModuleDict({"a": Clamped(), "b": Strange()})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        humming.convert(model, "int8g16", skip=["b"])
+    assert isinstance(model["a"], HummingExperts)

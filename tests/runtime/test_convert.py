@@ -97,3 +97,45 @@ def test_layers_whose_owner_reads_their_weight_stay():
     expected = model(x)
     humming.convert(model)
     assert torch.equal(model(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda m: m.blocks[1].down.weight.data[3].fill_(float("nan")), "NaN or infinity"),
+        (lambda m: m.blocks[1].down.double(), "fp32, bf16 or fp16"),
+        (
+            lambda m: setattr(m.blocks[1].down, "bias", nn.Parameter(torch.zeros(64).double())),
+            "bias must be",
+        ),
+    ],
+)
+def test_a_weight_that_cannot_be_is_named_and_nothing_is_replaced(spoil, said):
+    model = Model()
+    spoil(model)
+    before = dict(model.named_modules())
+    with pytest.raises(LayoutError, match=rf"blocks\.1\.down: .*{said}"):
+        humming.convert(model, "int8")
+    assert dict(model.named_modules()) == before
+
+
+def test_a_weight_that_stays_may_be_anything():
+    model = Model()
+    model.lm_head.weight.data[0] = float("inf")
+    humming.convert(model, "int8")
+    assert type(model.blocks[1].down) is HummingLinear
+
+
+def test_a_skip_that_matches_nothing_gets_a_warning(recwarn):
+    with pytest.warns(
+        RuntimeWarning, match="'blocks.0.dwn' matches none; did you mean 'blocks.0.d"
+    ):
+        humming.convert(Model(), "int8", skip=["blocks.0.dwn"])
+    with pytest.warns(RuntimeWarning, match="'foo' matches none; layers are called such as '1'"):
+        humming.convert(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)), "int8", skip=["foo"])
+    with pytest.warns(RuntimeWarning, match="'blocks' matches none"):  # a module around layers
+        humming.convert(Model(), "int8", skip=["blocks"])
+    recwarn.clear()
+    humming.convert(Model(), "int8", skip=["router", "blocks.1.*", "embed", "lm_head"])
+    humming.convert(nn.Sequential(nn.Linear(64, 64)), "int8")
+    assert not recwarn.list
