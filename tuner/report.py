@@ -26,14 +26,13 @@ def to_json(tuned: Tuned, store: Store) -> dict[str, Any]:
     divided by that m; None where a problem has no time yet."""
     winners = {winner.problem.id: winner for winner in store.winners(tuned.identity)}
     settled = store.settled(tuned.identity)
+    rows = [_problem_row(task, winners.get(task.problem.id), tuned, store) for task in tuned.tasks]
     return {
         "model": tuned.workload.model,
         "device": tuned.identity.device.name,
         "measured": tuned.measured,
         "settled": sum(task.problem.id in settled for task in tuned.tasks),
-        "problems": [
-            _problem_row(task, winners.get(task.problem.id), tuned) for task in tuned.tasks
-        ],
+        "problems": rows,
         "skipped": [
             {
                 "layers": list(skip.group.layers),
@@ -49,7 +48,7 @@ def to_json(tuned: Tuned, store: Store) -> dict[str, Any]:
     }
 
 
-def _problem_row(task: Task, winner: Winner | None, tuned: Tuned) -> dict[str, Any]:
+def _problem_row(task: Task, winner: Winner | None, tuned: Tuned, store: Store) -> dict[str, Any]:
     taken = None if winner else _taken(task.problem, tuned)
     served = winner or taken
     config = served.config if served else task.candidates.heuristic
@@ -61,10 +60,18 @@ def _problem_row(task: Task, winner: Winner | None, tuned: Tuned) -> dict[str, A
         "us": winner.us if winner else None,
         "heuristic_us": winner.heuristic_us if winner else None,
         "torch_us": winner.torch_us if winner else None,
+        "torch_foul": _torch_foul(winner, tuned, store) if winner else None,
         "limit_us": winner.limit_us if winner else None,
         "source": "transfer" if taken else source(task, winner),
         "transfer": transfer_json(taken.transfer) if taken else None,
     }
+
+
+def _torch_foul(winner: Winner, tuned: Tuned, store: Store) -> str | None:
+    """Why the time of torch proves nothing, as told beside its samples; None where it may."""
+    past = store.measurements(tuned.identity, winner.problem)
+    alike = [one for one in past if one.kind == "torch" and one.us == winner.torch_us]
+    return alike[-1].conditions.get("foul") if alike else None
 
 
 def _taken(problem: Problem, tuned: Tuned) -> Dispatch | None:
@@ -111,6 +118,9 @@ _COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
 )
 """Times in microseconds; `limit` is the memory-bandwidth limit's share of the time."""
 
+_UNSURE = "?"
+"""Behind a time of torch that was taken beside other work."""
+
 
 def print_table(report: dict[str, Any], console: Console) -> None:
     """The report for a person."""
@@ -129,7 +139,7 @@ def print_table(report: dict[str, Any], console: Console) -> None:
             _config(line["config"]),
             _us(line["us"]),
             _us(line["heuristic_us"]),
-            _us(line["torch_us"]),
+            _us(line["torch_us"]) + _UNSURE * bool(line["torch_foul"]),
             share,
             line["source"],
         )
@@ -145,10 +155,18 @@ def print_table(report: dict[str, Any], console: Console) -> None:
 
 def _print_summary(report: dict[str, Any], console: Console) -> None:
     ms = report["ms_per_token"]
+    m = min((line["m"] for line in report["problems"]), default=1)
     if ms["tuned"] is not None:
+        unsure = any(line["torch_foul"] for line in report["problems"] if line["m"] == m)
         console.print(
-            f"{ms['tuned']:.2f} ms a token in linear layers (torch {ms['torch']:.2f}, heuristic "
-            f"{ms['heuristic']:.2f})"
+            f"{ms['tuned']:.2f} ms a token in linear layers (torch {ms['torch']:.2f}"
+            f"{_UNSURE * unsure}, heuristic {ms['heuristic']:.2f})"
+        )
+    foul = [line["torch_foul"] for line in report["problems"] if line["torch_foul"]]
+    if foul:
+        console.print(
+            f"{_UNSURE}: nothing is proven by {counted(len(foul), 'time')} of torch, as {foul[0]}; "
+            "tune into a new database on a calm machine to compare"
         )
     open_problems = len(report["problems"]) - report["settled"]
     if report["measured"] == 0 and open_problems == 0:
