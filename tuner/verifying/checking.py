@@ -59,10 +59,11 @@ class Checked:
 
 @dataclass(frozen=True)
 class Verified:
-    """Of `tuned` served configs that are not the heuristic's own, those in `checked` were measured.
+    """Of `served` configs `tuned` are not the heuristic's own; those in `checked` were measured.
     `table` is the new generation; None where nothing changed."""
 
     identity: Identity
+    served: int
     tuned: int
     checked: tuple[Checked, ...]
     table: TunedTable | None
@@ -97,7 +98,7 @@ def verify(
                 watch.note(line_of(found))
     finally:  # after Ctrl-C too: what was demoted serves no longer
         table = publish(store, tables) if changed else None
-    return Verified(identity, len(tuned), tuple(checked), table)
+    return Verified(identity, len(serving), len(tuned), tuple(checked), table)
 
 
 def line_of(found: Checked) -> str:

@@ -64,13 +64,18 @@ def regret_interval(checked: tuple[Checked, ...]) -> tuple[float, float] | None:
 
 def print_verified(verified: Verified, console: Console) -> None:
     """The summary; each record's line was printed when it was measured."""
+    if not verified.tuned:
+        what = "1 record serves" if verified.served == 1 else f"{verified.served} records serve"
+        console.print(f"{what} the heuristic's own config, so there is nothing to compare")
+        return
     checked, tuned = len(verified.checked), verified.tuned
     counts = {
         outcome: sum(found.outcome == outcome for found in verified.checked)
         for outcome in ("faster", "tie", "slower", "wrong", "unsure")
     }
     told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-    console.print(f"{checked} of {tuned} tuned configs checked: {told or 'nothing to check'}")
+    told = told or "the budget was over before"
+    console.print(f"{checked} of {tuned} tuned configs checked: {told}")
     mean = mean_regret(verified.checked)
     interval = regret_interval(verified.checked)
     if mean is not None and interval is not None:

@@ -161,6 +161,10 @@ def test_nothing_to_verify_is_one_sentence(call, url):  # noqa: F811
 def test_a_config_that_is_the_heuristic_s_needs_no_check(call, url):  # noqa: F811
     promoted(url, config=heuristic(LAYER, serving_device()))
     assert verified(call)["tuned"] == 0
+    sentence = "1 record serves the heuristic's own config, so there is nothing to compare\n"
+    assert call("verify", "--device", "cpu")[1].endswith(sentence)
+    promoted(url, replace(LAYER, n=128), config=heuristic(replace(LAYER, n=128), serving_device()))
+    assert "2 records serve the heuristic's own" in call("verify", "--device", "cpu")[1]
 
 
 def test_the_sample_is_spread_and_stale_ones_come_first(url):
