@@ -1,5 +1,6 @@
 """The commands export, import, merge, diff, prune and table, as the user types them."""
 
+import gzip
 import json
 import os
 from datetime import datetime, timedelta, timezone
@@ -64,6 +65,21 @@ def test_export_and_import_move_all_evidence_and_serve_by_it(call, tmp_path):  #
     assert again["table"] == told["table"]
     code, text, _ = call("import", out)
     assert code == 0 and "added nothing; 6 rows were here already" in text
+    unpacked = tmp_path / "e.jsonl"
+    unpacked.write_bytes(gzip.decompress(out.read_bytes()))
+    assert answer(call, "import", unpacked)["sources"][0]["known"] == 6
+    unpacked.write_bytes(unpacked.read_bytes()[:-90])
+    expect_one_sentence(call("import", unpacked), "bundle", "e.jsonl")
+
+
+def test_a_file_of_another_kind_is_told_so(call, tmp_path):  # noqa: F811
+    for name, content in (("passwd", b"root:x:0:0\n"), ("garbage.db", b"\0\1\2"), ("empty", b"")):
+        (tmp_path / name).write_bytes(content)
+        for command in ("import", "merge"):
+            said = call(command, tmp_path / name)
+            expect_one_sentence(said, name, "neither a bundle, an exported table nor a database")
+    fill(tmp_path / "there.db")
+    expect_one_sentence(call("import", tmp_path / "there.db"), "humming-tune merge")
 
 
 def test_an_exported_table_serves_as_it_stands_and_imports(call, tmp_path):  # noqa: F811
@@ -92,7 +108,7 @@ def test_a_table_without_rows_and_files_of_other_kinds_are_refused(call, tmp_pat
     expect_one_sentence(call("import", plain), "export --table")
     expect_one_sentence(call("import", tmp_path / "absent"), "cannot be read")
     (tmp_path / "text").write_text("no bundle")
-    expect_one_sentence(call("merge", tmp_path / "text"), "cannot be used")
+    expect_one_sentence(call("merge", tmp_path / "text"), "neither a bundle")
     expect_one_sentence(call("import"), "got none")
     expect_one_sentence(call("merge"), "got none")
     expect_one_sentence(call("export"), "--out")

@@ -1,4 +1,4 @@
-"""The bundle file: all evidence of a database as compressed lines of JSON.
+"""The bundle file: all evidence of a database as compressed lines of JSON; read unpacked too.
 
 The first line says what it is and where it comes from, then one row a line, `["devices", {...}]`,
 the last one how many rows and the SHA-256 of all lines before. What a row may hold is checks.py.
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from humming.dispatch.pointers import check_replaceable
 from humming.errors import StoreError
@@ -27,6 +27,8 @@ from tuner.store.moving.plain import Plain
 
 BUNDLE = 1
 """Version of this file format. A row's columns are those of the database's revision."""
+GZIP = b"\x1f\x8b"
+"""How a compressed file begins."""
 MAX_LINE = 16 * 2**20
 MAX_BYTES = 64 * 2**30
 _LEVEL = 6
@@ -76,14 +78,16 @@ def read_bundle(path: Path) -> Iterator[tuple[Any, Any]]:
     """The rows of a bundle as (table, values), unchecked; StoreError, at its end at the latest,
     where the file is damaged, cut off or no bundle."""
     try:
-        with gzip.open(path, "rb") as file:
-            yield from _read(file, path)
+        with path.open("rb") as raw:
+            packed = raw.read(len(GZIP)) == GZIP
+            raw.seek(0)
+            yield from _read(gzip.GzipFile(fileobj=raw) if packed else raw, path)
     except (OSError, EOFError, zlib.error) as error:
         said = getattr(error, "strerror", None) or str(error)
         raise StoreError(f"bundle '{path}' cannot be read ({said}); export it again") from None
 
 
-def _read(file: gzip.GzipFile, path: Path) -> Iterator[tuple[Any, Any]]:
+def _read(file: gzip.GzipFile | BinaryIO, path: Path) -> Iterator[tuple[Any, Any]]:
     digest, count, size = hashlib.sha256(), 0, 0
     data = file.readline(MAX_LINE)
     head = _json(data, path)

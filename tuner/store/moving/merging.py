@@ -7,6 +7,7 @@ and merging twice changes nothing. All rows of a source are checked before the f
 from __future__ import annotations
 
 import itertools
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from humming.dispatch.tables import read_exported
 from humming.errors import StoreError
 from tuner.store.connections import Connections, PrunedError
-from tuner.store.moving.bundle import read_bundle, write_bundle
+from tuner.store.moving.bundle import GZIP, read_bundle, write_bundle
 from tuner.store.moving.checks import Checker, contradicting
 from tuner.store.moving.plain import TABLES, read_rows, to_plain
 from tuner.store.schema import measurements
@@ -164,13 +165,23 @@ def _insert(connection: Connection, part: list[_Batch]) -> list[int]:
 
 
 def file_rows(path: Path) -> Rows:
-    """Reads `path` as a bundle where it is compressed, else as an exported table."""
+    """Reads `path` as what its first bytes say: a bundle, unpacked or not, or an exported table.
+    Raises StoreError where it is neither."""
     try:
         with path.open("rb") as file:
-            compressed = file.read(2) == b"\x1f\x8b"
+            head = file.read(64)
     except OSError as error:
         raise StoreError(f"'{path}' cannot be read ({error.strerror}); name a bundle") from None
-    return (lambda: read_bundle(path)) if compressed else (lambda: _table_rows(path))
+    if head.startswith(GZIP) or re.match(rb'\{\s*"bundle"', head):
+        return lambda: read_bundle(path)
+    if head.lstrip().startswith(b"{"):
+        return lambda: _table_rows(path)
+    if head.startswith(b"SQLite format 3\0"):
+        raise StoreError(f"'{path}' is a database, and no file of export; use humming-tune merge")
+    raise StoreError(
+        f"'{path}' is neither a bundle, an exported table nor a database; name what humming-tune "
+        "export wrote"
+    )
 
 
 def _table_rows(path: Path) -> Iterator[tuple[Any, Any]]:
