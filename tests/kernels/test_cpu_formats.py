@@ -12,9 +12,10 @@ from kernel_cases import case, code_paths, configs_of, kernel, launch, problem_o
 from humming.jit.compiler import compile_source, find_compiler
 from humming.jit.detect import cpu_device
 from humming.jit.source import render
-from humming.quantize import QuantizedTensor, pack
+from humming.quantize import QuantizedTensor, pack, quantize
 from humming.quantize.activations import quantize_activations
 from humming.quantize.values import value_table
+from humming.reference import error_bound, matmul_float64
 from humming.spec.device import CODE_PATH_FLAGS
 from humming.spec.dtypes import dtype as dtype_of
 from humming.spec.formats import QuantFormat
@@ -132,11 +133,26 @@ def test_quantized_activations_are_the_same_whole_numbers_on_every_code_path(for
     operands = case(33, 416, "fp32", format)
     codes, scales = quantize_activations(operands.x, QuantFormat.parse(format).activation)
     sums = codes.to(torch.int64) @ operands.q.codes.to(torch.int64).T
-    expected = sums.to(torch.float32) * operands.packed.row_scales[:33] * scales
+    assert bool((scales < 1).all())  # so that they come before those of rows
+    expected = sums.to(torch.float32) * scales * operands.packed.row_scales[:33]
     assert int(sums.abs().max()) < 2**24
     for path in code_paths("fp32", format):
         loaded = kernel(configs_of(path)["stream"], "fp32", None, format)
         assert torch.equal(launch(loaded, operands.x, operands.packed), expected), path
+
+
+@pytest.mark.parametrize(("of_x", "of_w"), [(1e-5, 1e36), (1e36, 1e-5), (2.0**-125, 1e30)])
+def test_scales_of_rows_and_tokens_far_apart_lose_no_finite_product(of_x, of_w):
+    generator = torch.Generator().manual_seed(5)
+    w = torch.randn(33, 416, generator=generator) * of_w
+    x = torch.randn(6, 416, generator=generator) * of_x
+    q = quantize(w, "int8-int8")
+    answer, bound = matmul_float64(x, q), error_bound(x, q, torch.float32)
+    for path in code_paths("fp32", "int8-int8"):
+        for name in NAMES:
+            loaded = kernel(configs_of(path)[name], "fp32", None, "int8-int8")
+            out = launch(loaded, x, pack(q))
+            assert bool(((out.double() - answer).abs() <= bound).all()), (path, name)
 
 
 def test_a_row_that_cannot_be_quantized_is_nan_and_leaves_the_others_alone():

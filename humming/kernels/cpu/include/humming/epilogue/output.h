@@ -3,7 +3,8 @@
 // Run by every thread, each on its own elements.
 // Reads fp32 sums in registers, row scales fp32 [panels][16], token scales fp32 [m] and bias fp32
 //   [n] -> writes out [m][n], row stride ldo.
-// Technique: none.
+// Technique: a token's scale below 1 comes before the row's, any other after it, so that nothing
+//   overflows on the way to a product that is finite.
 #pragma once
 
 #include "humming/memory/element.h"
@@ -23,8 +24,10 @@ struct Output {
     const int64_t column = panel * kLanes;
     const int64_t count = least(kLanes, n - column);
     if (row >= m || count <= 0) return;
+    const bool small = token_scales && token_scales[row] < 1.0f;
+    if (small) sum = mul(sum, broadcast(token_scales[row]));
     if (row_scales) sum = mul(sum, load(row_scales + column));
-    if (token_scales) sum = mul(sum, broadcast(token_scales[row]));
+    if (token_scales && !small) sum = mul(sum, broadcast(token_scales[row]));
     if (bias) sum = add(sum, load_some<Fp32>(bias + column, count));
     store_some<Element>(out + row * ldo + column, sum, count);
   }
