@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from humming.dispatch.intervals import TunedTable
-from humming.errors import FormatError, LayoutError
+from humming.errors import FormatError, LayoutError, LegalityError
 from humming.linear import HummingLinear, check_linear
 from humming.moe.attach import convert_experts, found_experts, holds_experts
 from humming.moe.experts import HummingExperts
@@ -127,7 +127,7 @@ def _checked(name: str, linear: nn.Linear, format: str) -> str:
         if not reason:
             check_linear(linear, format)
             check_weight(linear.weight)
-    except LayoutError as error:
+    except (LayoutError, LegalityError) as error:
         raise LayoutError(f"{name}: {error}") from None
     return reason
 

@@ -139,3 +139,10 @@ def test_a_skip_that_matches_nothing_gets_a_warning(recwarn):
     humming.convert(Model(), "int8", skip=["router", "blocks.1.*", "embed", "lm_head"])
     humming.convert(nn.Sequential(nn.Linear(64, 64)), "int8")
     assert not recwarn.list
+
+
+def test_a_layer_without_columns_is_refused_by_its_name():
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(0, 64))
+    with pytest.raises(LayoutError, match="1: `n >= 1`, `k >= 1`"):
+        humming.convert(model, "int4g128")
+    assert type(model[0]) is nn.Linear
