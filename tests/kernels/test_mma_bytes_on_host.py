@@ -29,7 +29,8 @@ def operands(format: str, n: int, k: int, m: int, of: torch.dtype = torch.bfloat
     q = quantize(torch.randn(n, k, generator=draw).to(of), format)
     x = torch.randn(m, k, generator=draw)
     x = (x * torch.exp2(torch.randint(-3, 4, (m, 1), generator=draw))).to(of)
-    if not QuantFormat.parse(format).activation.dynamic:  # a checkpoint brings its scale
+    activation = QuantFormat.parse(format).activation
+    if activation is not None and not activation.dynamic:  # a checkpoint brings its scale
         q = replace(q, input_scale=torch.tensor([float(x.abs().max()) / 448]))
     return q, x, torch.randn(n, generator=draw)
 
