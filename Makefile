@@ -9,13 +9,15 @@ BUDGET ?= 60s
 # Processes of tests, and what test-all runs of them: parts add up in its record.
 JOBS ?= auto
 TESTS ?= tests
+# Processes that share the GPU; each holds a context and compiles kernels of its own.
+GPU_JOBS ?= 4
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 BIN := $(VENV)/bin
 SOURCES := humming search_spaces tuner benchmarks examples tests alembic
 CXX_SOURCES := $(shell find humming/kernels -name '*.h' -o -name '*.cuh' -o -name '*.cpp')
 
-.PHONY: tune test test-all lint clean
+.PHONY: tune test test-all test-gpu lint clean
 
 tune: $(VENV)/.installed
 	$(BIN)/humming-tune --model $(MODEL) --budget $(BUDGET)
@@ -27,6 +29,10 @@ test-all: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(TESTS) -m "not gpu" -n $(JOBS) --dist worksteal \
 	  -p tests.recording --record benchmarks/results/test_all.json \
 	  $(if $(filter tests,$(TESTS)),-p tests.compile_record --compile-record benchmarks/results/compiled.json)
+
+test-gpu: $(VENV)/.installed-test
+	$(BIN)/python -m pytest $(TESTS) -m gpu -n $(GPU_JOBS) --dist worksteal \
+	  -p tests.recording --record benchmarks/results/test_gpu.json
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check $(SOURCES)

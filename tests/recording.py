@@ -17,6 +17,9 @@ from typing import Any
 
 import pytest
 
+from humming.jit.detect import cuda_devices
+from humming.jit.identity import cuda_driver
+
 ROOT = Path(__file__).parents[1]
 SLOWEST = 20
 
@@ -125,7 +128,15 @@ def _begun() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": version("torch"),
         "load_average": os.getloadavg()[0],
+        **_gpus(),
     }
+
+
+def _gpus() -> dict[str, Any]:
+    """The GPUs that tests marked gpu run on, where there are any."""
+    found = cuda_devices()
+    names = [{"name": device.name, "uuid": device.uuid} for device in found]
+    return {"gpus": names, "driver": cuda_driver()} if found else {}
 
 
 def _cpu() -> str:
