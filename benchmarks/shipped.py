@@ -3,7 +3,8 @@
 
 Only records of this tree's kernel sources are taken, each those of its own kernel: others would
 never serve. Where a file changed since, but not what a record's kernel takes from it,
-`--measured-at COMMIT` takes the records whose kernels are the same text, header for header.
+`--measured-at COMMIT` takes the records whose kernels are the same text, header for header; with
+`--compiled` those that NVRTC makes the same machine code of, byte for byte.
 `--check` says whether the tables that are there still fit. Nothing is measured here.
 """
 
@@ -93,11 +94,11 @@ def of_these_kernels(
     return TunedTable(table.id, tuple(entries), table.path, table.origins)
 
 
-def kernel_keys(file: Path, tree: Path) -> dict[str, Any]:
+def kernel_keys(file: Path, tree: Path, compiled: bool = False) -> dict[str, Any]:
     """What `benchmarks/kernel_keys.py` says of the table `file` for the packages in `tree`."""
     script = Path(__file__).with_name("kernel_keys.py")
     done = subprocess.run(
-        [sys.executable, str(script), str(file)],
+        [sys.executable, str(script), str(file), *(["--compiled"] if compiled else [])],
         env={**os.environ, "PYTHONPATH": str(tree)},
         stdout=subprocess.PIPE,
         check=True,
@@ -106,16 +107,17 @@ def kernel_keys(file: Path, tree: Path) -> dict[str, Any]:
     return found
 
 
-def measured_at(file: Path, commit: str) -> TunedTable:
-    """The table `file`, which was measured at `commit`, as far as it holds for this tree."""
+def measured_at(file: Path, commit: str, compiled: bool = False) -> TunedTable:
+    """The table `file`, which was measured at `commit`, as far as it holds for this tree: by the
+    text of kernels, or by what they compile to."""
     root = Path(__file__).resolve().parents[1]
     with tempfile.TemporaryDirectory() as folder:
         packed = subprocess.run(
             ["git", "archive", commit, "humming"], cwd=root, stdout=subprocess.PIPE, check=True
         )
         subprocess.run(["tar", "x", "-C", folder], input=packed.stdout, check=True)
-        theirs = kernel_keys(file, Path(folder))
-    return of_these_kernels(read_table(file), theirs, kernel_keys(file, root))
+        theirs = kernel_keys(file, Path(folder), compiled)
+    return of_these_kernels(read_table(file), theirs, kernel_keys(file, root, compiled))
 
 
 def outdated(folder: Path = FOLDER) -> list[str]:
@@ -134,6 +136,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path, nargs="?", help="what export --table wrote")
     parser.add_argument("--measured-at", metavar="COMMIT", help="the tree that was measured")
+    parser.add_argument("--compiled", action="store_true", help="compare machine code, not text")
     parser.add_argument("--check", action="store_true", help="look at the shipped tables")
     given = parser.parse_args(words)
     try:
@@ -142,7 +145,9 @@ def main(words: Sequence[str] | None = None) -> int:
             print("\n".join(lines) or "every shipped table is of this tree's kernel sources")
             return 1 if lines else 0
         at = given.measured_at
-        table = read_table(given.file) if at is None else measured_at(given.file, at)
+        table = (
+            read_table(given.file) if at is None else measured_at(given.file, at, given.compiled)
+        )
         for path in ship(table, FOLDER):
             print(f"wrote {path}: {len(read_table(path).entries)} layers")
     except HummingError as error:

@@ -1,5 +1,6 @@
 """Shipped tables: sound, of this tree's kernels, made from an export, and never in the way."""
 
+import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +76,22 @@ def test_records_whose_kernels_are_the_same_text_are_taken_from_another_tree(tmp
     assert making.of_these_kernels(table, theirs, ours).entries == (entry(),)
     changed = {**theirs, "keys": {"ab" * 16: ["0" * 32]}}
     assert making.of_these_kernels(table, changed, ours).entries == ()
+
+
+def test_kernels_are_compared_by_their_machine_code_too(tmp_path):
+    """A comment changes the text of a kernel and nothing of what it compiles to."""
+    gpu_of_table = read_table(next(FOLDER.glob("*.json"))).entries[0]
+    one = replace(gpu_of_table, intervals=gpu_of_table.intervals[:1])
+    origins = {one.intervals[0].record: Origin("node", "2026-12-01T00:00:00+00:00")}
+    table = write_generation([one], tmp_path / "exported", origins)
+    tree = tmp_path / "tree"
+    shutil.copytree("humming", tree / "humming", ignore=shutil.ignore_patterns("__pycache__"))
+    header = tree / "humming/kernels/cuda/include/humming/ptx/types.cuh"
+    header.write_text(header.read_text() + "// A remark.\n")
+    for compiled, alike in ((False, False), (True, True)):
+        theirs = making.kernel_keys(table.path, tree, compiled)
+        ours = making.kernel_keys(table.path, Path.cwd(), compiled)
+        assert (theirs["keys"] == ours["keys"]) is alike, compiled
 
 
 def test_it_is_found_by_the_device_and_a_damaged_one_costs_a_warning(tmp_path, monkeypatch):
