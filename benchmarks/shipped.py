@@ -45,7 +45,8 @@ def ship(exported: TunedTable, folder: Path) -> list[Path]:
     record is of this tree's kernels."""
     by_device: dict[str, list[TableEntry]] = defaultdict(list)
     for entry in exported.entries:
-        intervals = tuple(one for one in entry.intervals if _fits(entry, one))
+        ours = source_hash(entry.identity.device.kind)
+        intervals = tuple(one for one in entry.intervals if _fits(entry, one, ours))
         if intervals:
             kept = replace(entry, intervals=intervals)
             by_device[entry.identity.device.name].append(kept)
@@ -64,13 +65,14 @@ def ship(exported: TunedTable, folder: Path) -> list[Path]:
 
 def fits(entry: TableEntry) -> bool:
     """Whether all of an entry was measured with this tree's sources of its kernels."""
-    return all(_fits(entry, interval) for interval in entry.intervals)
-
-
-def _fits(entry: TableEntry, interval: Interval) -> bool:
-    units = units_of(interval.config.family, entry.problem)
     ours = source_hash(entry.identity.device.kind)
-    return same_sources(entry.identity.source_hash, ours, units)
+    return all(_fits(entry, interval, ours) for interval in entry.intervals)
+
+
+def _fits(entry: TableEntry, interval: Interval, sources: str) -> bool:
+    """Whether an interval was measured with `sources`, as far as its kernel is made of them."""
+    units = units_of(interval.config.family, entry.problem)
+    return same_sources(entry.identity.source_hash, sources, units)
 
 
 def of_these_kernels(
@@ -81,12 +83,11 @@ def of_these_kernels(
     entries = []
     for entry in table.entries:
         kind = entry.identity.device.kind
-        if entry.identity.source_hash != theirs["source_hash"][kind]:
-            continue
         same = tuple(
             interval
             for interval in entry.intervals
-            if theirs["keys"][interval.record] == ours["keys"][interval.record]
+            if _fits(entry, interval, theirs["source_hash"][kind])
+            and theirs["keys"][interval.record] == ours["keys"][interval.record]
         )
         identity = replace(entry.identity, source_hash=ours["source_hash"][kind])
         if same:

@@ -159,7 +159,7 @@ RULES: tuple[Rule, ...] = (
     _range("split_k", 1, SPLIT_K_MOST),
     _range("num_stages", 0, STAGES_MOST),
     _range("x_stages", 1, X_STAGES_MOST),
-    _range("blocks_per_sm", 1, 8),
+    _range("blocks_per_sm", 1, 16),
     _range("dependent_launch", 0, 1),
     _range("warpgroup", 0, 1),
     _range("exact_codes", 0, 1),

@@ -22,6 +22,7 @@ __device__ __forceinline__ void warp_skinny_unit(SkinnySums<Config>& sums, Weigh
   using Codes = SkinnyCodes<Config>;
   constexpr int chains =
       Plan::columns == 1 ? 2 : 1;  // one column alone leaves the tensor core waiting for itself
+  constexpr int bias_chains = Plan::bias_chains();
   constexpr int steps = 8 / Codes::sums_of_unit;  // k steps whose products are summed, then scaled
 
   u32 b[Plan::columns][8][2];
@@ -32,12 +33,25 @@ __device__ __forceinline__ void warp_skinny_unit(SkinnySums<Config>& sums, Weigh
   operands.issue_x(u + Config::x_stages);
 
   float bias[Codes::biases][Plan::columns][4] = {};
-  if constexpr (Codes::has_bias) {
+  if constexpr (Codes::has_bias && (Codes::biases > 1 || bias_chains == 1)) {
 #pragma unroll
     for (int s = 0; s < 8; ++s)
 #pragma unroll
       for (int c = 0; c < Plan::columns; ++c)
         Activation::warp_multiply(bias[s / steps][c], bias_fragments[s % 4], b[c][s]);
+  } else if constexpr (Codes::has_bias) {  // one chain would be waited for
+    float part[bias_chains][Plan::columns][4] = {};
+#pragma unroll
+    for (int s = 0; s < 8; ++s)
+#pragma unroll
+      for (int c = 0; c < Plan::columns; ++c)
+        Activation::warp_multiply(part[s % bias_chains][c], bias_fragments[s % 4], b[c][s]);
+#pragma unroll
+    for (int chain = 0; chain < bias_chains; ++chain)
+#pragma unroll
+      for (int c = 0; c < Plan::columns; ++c)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) bias[0][c][i] += part[chain][c][i];
   }
 
 #pragma unroll

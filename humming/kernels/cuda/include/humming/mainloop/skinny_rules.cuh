@@ -14,7 +14,7 @@ struct SkinnyRules {
   static_assert(1 <= Config::split_k && Config::split_k <= 8, "skinny_split_k_range");
   static_assert(0 <= Config::num_stages && Config::num_stages <= 32, "skinny_num_stages_range");
   static_assert(1 <= Config::x_stages && Config::x_stages <= 4, "skinny_x_stages_range");
-  static_assert(1 <= Config::blocks_per_sm && Config::blocks_per_sm <= 8,
+  static_assert(1 <= Config::blocks_per_sm && Config::blocks_per_sm <= 16,
                 "skinny_blocks_per_sm_range");
   static_assert(0 <= Config::dependent_launch && Config::dependent_launch <= 1,
                 "skinny_dependent_launch_range");

@@ -19,6 +19,11 @@ struct SkinnyPlan {
   static constexpr int columns =
       (Config::block_m + 7) / 8;  // n8 columns of the product: 8 rows of x each
   static constexpr int block_rows = 16 * Config::tiles_n;
+  // The sum that takes the codes' bias away, in so many parts: experts' units are few, and each
+  // would wait for eight products one after another.
+  static __device__ constexpr int bias_chains() {
+    return !Config::grouped ? 1 : columns == 1 ? 4 : 2;
+  }
 
   static constexpr bool weights_in_registers = Config::num_stages == 0;
   static constexpr int stage_tiles = weights_in_registers ? Config::tiles_n : Config::stage_tiles;

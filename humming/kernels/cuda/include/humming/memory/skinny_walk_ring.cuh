@@ -3,9 +3,9 @@
 //   stored, weights of the next are on their way.
 // Run by a whole converged warp; no other warp sees the ring.
 // Reads -> writes: x, packed experts in global memory -> shared memory -> registers.
-// Source: own. cp.async, a group a unit: as each group has all of its unit, waiting counts them and
-//   wants no barriers. Units come to all tiles in turn, and what is copied is num_stages units ahead of
-//   what is multiplied.
+// Source: own. cp.async, a group for stage_tiles row tiles of a unit, its x and scales with the first
+//   ones: as every unit has as many groups, waiting counts them and wants no barriers. Units come to all
+//   tiles in turn, and what is copied is num_stages units ahead of what is multiplied.
 #pragma once
 #include "humming/memory/code_words.cuh"
 #include "humming/memory/skinny_operands.cuh"
@@ -24,6 +24,9 @@ struct SkinnyPlan<Walking<Of>> {
   static constexpr int columns = (Of::block_m + 7) / 8;
   static constexpr int block_rows = 16 * Of::tiles_n;
   static constexpr int stage_tiles = Of::stage_tiles;
+  static constexpr int copies =
+      Of::num_stages * (Of::tiles_n / stage_tiles);  // groups on their way
+  static __device__ constexpr int bias_chains() { return columns == 1 ? 4 : 2; }  // as of one tile
 
   static constexpr int x = Of::tiles_n * piece_bytes;  // in a slot, after the codes
   static constexpr int x_row_bytes = unit_k * 2 + 16;  // padded, as in a plan of one tile
@@ -94,7 +97,9 @@ struct Operands<Walking<Of>> {
     aim(tile);
 #pragma unroll 1
     for (int s = 0; s < min(units, Config::num_stages); ++s) {
-      copy_weights(s);
+      copy_scales(ring + Plan::slots_bytes + s * Plan::scale_slot_bytes);
+#pragma unroll
+      for (int t = 0; t < Config::tiles_n; ++t) copy_codes(ring + s * Plan::slot_bytes, t);
       next_weights();
     }
   }
@@ -114,16 +119,23 @@ struct Operands<Walking<Of>> {
     }
 #pragma unroll 1
     for (int s = 0; s < Config::num_stages; ++s) {
-      if (s >= done) copy_weights(s);
-      copy_x(ring + s * Plan::slot_bytes);
+      const u32 to = ring + s * Plan::slot_bytes;
+      copy_x(to);
+      if (s >= done) copy_scales(ring + Plan::slots_bytes + s * Plan::scale_slot_bytes);
+#pragma unroll
+      for (int t = 0; t < Config::tiles_n; ++t) {
+        if (s >= done) copy_codes(to, t);
+        if ((t + 1) % Plan::stage_tiles == 0) ptx::cp_async_commit();
+      }
       step();
     }
   }
 
   // -- what warp_skinny_unit asks for, in its order; it counts units of one tile, the ring all --
 
+  // x and scales of a unit, and its first codes.
   __device__ __forceinline__ void acquire(int) const {
-    ptx::cp_async_wait<Config::num_stages - 1>();
+    ptx::cp_async_wait<Plan::copies - 1>();
     __syncwarp();
   }
   // As those of a block of one tile are.
@@ -204,9 +216,8 @@ struct Operands<Walking<Of>> {
     return tile.of.expert;
   }
 
-  // Closes the group of a unit, and goes on to the next.
+  // On to the next unit.
   __device__ __forceinline__ void step() {
-    ptx::cp_async_commit();
     if (!more) return;
     next_weights();
     x += Config::warps * Plan::unit_k * 2;
@@ -217,13 +228,6 @@ struct Operands<Walking<Of>> {
   __device__ __forceinline__ void next_weights() {
     codes += Config::warps * Plan::piece_bytes;
     scales += Config::warps * Plan::groups * 32;
-  }
-
-  // All of the next unit's, to slots of this number.
-  __device__ __forceinline__ void copy_weights(int s) const {
-#pragma unroll
-    for (int t = 0; t < Config::tiles_n; ++t) copy_codes(ring + s * Plan::slot_bytes, t);
-    copy_scales(ring + Plan::slots_bytes + s * Plan::scale_slot_bytes);
   }
 
   __device__ __forceinline__ void copy_x(u32 to) const {
@@ -275,6 +279,10 @@ struct Weights<Walking<Of>> {
 
   __device__ __forceinline__ void open(int first) {
     const u32 lane = ring.lane;
+    if (first > 0) {
+      ptx::cp_async_wait<Plan::copies - 1>();
+      if constexpr (!lanes_own) __syncwarp();
+    }
     const u32 begin = ring.slot + TilePlanes<Plan::bits>::lane_offset(lane);
 #pragma unroll
     for (int j = 0; j < tiles; ++j) {
@@ -285,6 +293,7 @@ struct Weights<Walking<Of>> {
     if constexpr (!lanes_own) __syncwarp();  // before another lane overwrites what this one read
 #pragma unroll
     for (int j = 0; j < tiles; ++j) ring.copy_codes(ring.slot, first + j);
+    ptx::cp_async_commit();
   }
   __device__ __forceinline__ const CodeWords<Plan::bits>& codes_of(int t, int half) const {
     return held[t % tiles][half];
