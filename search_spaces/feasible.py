@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import product
+from typing import Any
 
 from humming.spec.config import KernelConfig, config_from_dict
 from humming.spec.device import CODE_PATH_FLAGS, Device
@@ -26,6 +27,8 @@ FORMATS = (
 
 _DTYPES = ("bf16", "fp16", "fp32")
 _SIZE = 8192
+_OPS = ("dense", "moe")
+_EXPERTS: dict[str, Any] = {"experts": 128, "top_k": 8, "routing": "uniform"}
 _STARTS, _STEPS = 6, 40
 
 _GPUS = {
@@ -65,9 +68,11 @@ def _places(space: SearchSpace) -> tuple[list[Place], str]:
     """Problems on devices that the space is for and its family runs, or why there is none."""
     found: list[Place] = []
     reason = f"no device has arch {', '.join(space.arch)}"
-    for device, format, dtype in product(_devices(space), _formats(space), _DTYPES):
-        layout = layout_for(device, format)
-        problem = Problem(format, _SIZE, _SIZE, 16, dtype, dtype, layout=layout)
+    ops = [op for op in _OPS if any(fnmatchcase(op, pattern) for pattern in space.ops)]
+    ways = product(_devices(space), _formats(space), _DTYPES, ops)
+    for device, format, dtype, op in ways:
+        layout, experts = layout_for(device, format), _EXPERTS if op == "moe" else {}
+        problem = Problem(format, _SIZE, _SIZE, 16, dtype, dtype, layout=layout, op=op, **experts)
         broken = problem_violations(space.family, problem, device)
         if not broken:
             found.append((problem, device))

@@ -4,6 +4,7 @@ which a search tries first. The default is heuristics_grouped.py."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from humming.dispatch.heuristics_grouped import busy_rows, fitted, grouped
 from humming.spec.config import KernelConfig, SkinnyConfig, WgmmaConfig
@@ -49,6 +50,20 @@ _SOME: tuple[_Shape, ...] = (
     (8, 8, 4, 4, 3),
     (8, 8, 1, 2, 3),
 )
+# Blocks that walk: one stage where many of them share a multiprocessor, else two. By instructions a
+# tile, not by time: no GPU has raced them yet.
+_WALKING: tuple[_Shape, ...] = (
+    (8, 8, 1, 1, 12),
+    (8, 8, 1, 2, 8),
+    (8, 4, 1, 2, 12),
+    (8, 8, 4, 1, 3),
+    (8, 4, 2, 2, 6),
+    (16, 4, 1, 2, 8),
+    (16, 4, 1, 1, 12),
+    (16, 4, 2, 1, 6),
+)
+_CROWDED: tuple[_Shape, ...] = ((8, 8, 1, 2, 16), (8, 16, 1, 2, 2))
+"""One warp for two groups of k: registers for many of them, or more columns for each."""
 _TOGETHER: tuple[_Shape, ...] = ((16, 2, 4, 4, 3), (16, 4, 8, 2, 1), (24, 2, 4, 4, 3))
 """Warps that multiply as one."""
 _WGMMA = ((2, 1, 2), (2, 2, 1), (1, 2, 2))
@@ -70,14 +85,23 @@ def near(problem: Problem, device: Device) -> list[KernelConfig]:
 def _every(problem: Problem) -> Iterator[KernelConfig]:
     rows = busy_rows(problem)
     if rows <= 8:
-        for shape in _ONE if rows == 1 else _FEW:
-            if shape[2] * shape[4] >= 8 or problem.k < 1024:  # else too few warps for so long sums
-                yield _skinny(problem, shape)
+        shapes = [
+            shape
+            for shape in (_ONE if rows == 1 else _FEW)
+            if shape[2] * shape[4] >= 8 or problem.k < 1024  # else too few warps for so long sums
+            if shape[2] == 1 or 128 * shape[2] <= problem.k  # else some would have none
+        ]
+        if rows > 1:
+            yield from (_walking(problem, shape) for shape in _walks(problem, 8))
+            if problem.k <= 256:
+                shapes = [*_CROWDED, *(shape for shape in shapes if shape[2] == 1), *shapes]
+        yield from (_skinny(problem, shape) for shape in shapes)
         return
     size = next((size for size in (16, 32, 48, 64, 80, 96, 112) if rows <= size), 128)
     if rows <= _SKINNY_ROWS:
         block_m = next(size for size in (16, 24, 32) if rows <= size)
         short = 2 if problem.k <= 1024 else 4  # warps
+        yield from (_walking(problem, shape) for shape in _walks(problem, 16)[:1])
         fitting = [s for s in _SOME if s[0] in (block_m, 16) and s[2] == short]
         yield from (_skinny(problem, shape) for shape in fitting)
         yield from (_wgmma(size, *shape) for shape in _WGMMA)
@@ -87,9 +111,21 @@ def _every(problem: Problem) -> Iterator[KernelConfig]:
         yield from (_wgmma(block_m, *shape) for shape in _WGMMA)
 
 
+def _walks(problem: Problem, block_m: int) -> list[_Shape]:
+    """Shapes of blocks that walk, for tiles of so many rows: two for short sums, one for longer
+    ones; none where a tile's sums take longer than all that a block saves by walking."""
+    long = problem.k > 1024
+    fitting = [s for s in _WALKING if s[0] == block_m and (s[2] > 1) == long]
+    return fitting[: 1 if long else 2] if problem.k <= 4096 else []
+
+
 def _wgmma(block_m: int, warpgroups: int, tiles_n: int, blocks: int) -> WgmmaConfig:
     stages = 8 if block_m <= 80 else 6
     return WgmmaConfig(block_m, warpgroups, tiles_n, 1, 1, stages, 1, 8, blocks, 0, 1)
+
+
+def _walking(problem: Problem, shape: _Shape) -> SkinnyConfig:
+    return replace(_skinny(problem, shape), x_stages=1, walk=1)
 
 
 def _skinny(problem: Problem, shape: _Shape, warpgroup: int = 0) -> SkinnyConfig:
