@@ -36,6 +36,7 @@ from tuner.commands.options import (
     Routing,
     Tokens,
     Tp,
+    Unfused,
     Version,
 )
 from tuner.commands.output import console, interruptible, named_device, print_json, say
@@ -89,6 +90,7 @@ def main_job(
     format: Format = None,
     routing: Routing = "uniform",
     batch_invariant: BatchInvariant = False,
+    unfused: Unfused = False,
     resume: Resume = False,
     fleet: Fleet = False,
     ray: Ray = None,
@@ -120,6 +122,7 @@ def main_job(
         resume=resume,
         routing=parse_routing(routing),
         batch_invariant=batch_invariant,
+        unfused=unfused,
     )
     seconds = None if budget is None else parse_duration(budget)
     deadline = Budget(seconds, spent_s())

@@ -58,6 +58,7 @@ class Job:
     resume: bool = False
     routing: str = UNIFORM
     batch_invariant: bool = False
+    unfused: bool = False
 
 
 @dataclass(frozen=True)
@@ -231,7 +232,7 @@ def plan(job: Job) -> tuple[Workload, list[Task], list[Skipped]]:
     """The part of the road before anything runs. Raises UsageError where nothing is left to
     tune."""
     assert job.model is not None
-    workload = read_workload(job.model, job.tp, job.format)
+    workload = read_workload(job.model, job.tp, job.format, job.unfused)
     workload = replace(workload, routing=job.routing, batch_invariant=job.batch_invariant)
     if not workload.problems:
         raise UsageError(

@@ -40,14 +40,19 @@ class Warmed:
 
 
 def warm(
-    model: Path, device: Device, tp: int = 1, format: str | None = None, db: str | None = None
+    model: Path,
+    device: Device,
+    tp: int = 1,
+    format: str | None = None,
+    db: str | None = None,
+    unfused: bool = False,
 ) -> Warmed:
     """Fills the kernel cache for `model`'s quantized layers, at every m, on `device`.
 
     Raises UsageError where the cache cannot be written: what is compiled would be lost.
     """
     _check_cache()
-    workload = read_workload(model, tp, format)
+    workload = read_workload(model, tp, format, unfused)
     asked: dict[tuple[KernelConfig, str, bool, bool], Problem] = {}
     unservable: list[str] = []
     identity, table = here(device), load_table(db)

@@ -39,7 +39,7 @@ def _warn(problem: Problem, device: Device, place: str, whose: str) -> None:
         _WARNED.add(key)
     warnings.warn(
         f"{_named(problem)} was not tuned for {place}, so {whose} config serves; tune it with "
-        f"`{command_for(problem, place)}` or `humming-tune --from-misses`",
+        f"`{command_for(problem, place)}`{_apart(problem)} or `humming-tune --from-misses`",
         UntunedWarning,
         stacklevel=2,
     )
@@ -53,6 +53,11 @@ def command_for(problem: Problem, place: str) -> str:
         f"humming-tune --model <its config.json> --format {problem.format} --m {max(problem.m, 1)} "
         f"--device {place}{f' --routing {problem.routing}' if uneven else ''}{invariant}"
     )
+
+
+def _apart(problem: Problem) -> str:
+    """How the command finds layers that serving engines would have fused into one."""
+    return " (`--unfused` for a model's q, k and v apart)" if problem.op == "dense" else ""
 
 
 def _named(problem: Problem) -> str:

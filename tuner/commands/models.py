@@ -11,7 +11,7 @@ from humming.errors import UsageError
 from humming.spec.layouts import layout_for
 from humming.spec.problem import Problem
 from tuner import advice, warming
-from tuner.commands.options import AsJson, Database, DeviceName, Format, Model, Tokens, Tp
+from tuner.commands.options import AsJson, Database, DeviceName, Format, Model, Tokens, Tp, Unfused
 from tuner.commands.output import console, named_device, print_json
 from tuner.evidence import best as serving
 from tuner.evidence import explaining
@@ -26,6 +26,7 @@ def plan(
     device: DeviceName = "auto",
     db: Database = None,
     format: Format = None,
+    unfused: Unfused = False,
     as_json: AsJson = False,
 ) -> None:
     """Show layers, problems, candidates, rejections by rule and predicted time; runs nothing."""
@@ -34,7 +35,7 @@ def plan(
             "--model must name a config.json or a folder that holds one; see humming-tune plan "
             "--help"
         )
-    result = plan_json(Path(model), tp, format, parse_m(m), named_device(device), db)
+    result = plan_json(Path(model), tp, format, parse_m(m), named_device(device), db, unfused)
     if as_json:
         print_json(result)
     else:
@@ -75,6 +76,7 @@ def warm(
     device: DeviceName = "auto",
     db: Database = None,
     format: Format = None,
+    unfused: Unfused = False,
     as_json: AsJson = False,
 ) -> None:
     """Compile ahead every kernel that a model's layers will ask for here, tuned or not.
@@ -86,7 +88,7 @@ def warm(
             "--model must name a config.json or a folder that holds one; see humming-tune warm "
             "--help"
         )
-    result = warming.warm(Path(model), named_device(device), tp, format, db)
+    result = warming.warm(Path(model), named_device(device), tp, format, db, unfused)
     if as_json:
         print_json(warming.to_json(result))
     else:
@@ -102,6 +104,7 @@ def explain(
     device: DeviceName = "auto",
     db: Database = None,
     format: Format = None,
+    unfused: Unfused = False,
     as_json: AsJson = False,
 ) -> None:
     """Show which record serves each problem here, from which host and when, and how that machine
@@ -112,7 +115,9 @@ def explain(
             "--model must name a config.json or a folder that holds one; see humming-tune explain "
             "--help"
         )
-    found = explaining.explain(Path(model), named_device(device), tp, parse_m(m), format, db)
+    found = explaining.explain(
+        Path(model), named_device(device), tp, parse_m(m), format, db, unfused
+    )
     if as_json:
         print_json(explaining.to_json(found))
     else:

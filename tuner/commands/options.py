@@ -21,6 +21,10 @@ Database = Annotated[
 Format = Annotated[
     str | None, typer.Option("--format", help="Quantize the model's 16-bit linear layers so.")
 ]
+Unfused = Annotated[
+    bool,
+    typer.Option("--unfused", help="Layers of the model's own modules, as humming.convert makes."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 
 Duration = Annotated[

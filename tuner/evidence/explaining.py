@@ -68,9 +68,10 @@ def explain(
     m_values: tuple[int, ...],
     format: str | None,
     db: str | None,
+    unfused: bool = False,
 ) -> Explanation:
     """Which record serves each problem of `model` on `device`, by the table that would serve."""
-    workload = read_workload(model, tp, format)
+    workload = read_workload(model, tp, format, unfused)
     identity, table, shipped = here(device), load_table(db), shipped_table(device)
     rows = [
         _explained(group, problem_of(group, workload, device).at(m), identity, table, shipped)

@@ -39,10 +39,11 @@ def plan_json(
     m_values: tuple[int, ...],
     device: Device,
     db: str | None,
+    unfused: bool = False,
 ) -> dict[str, Any]:
     """The contract's plan, and under "tuning" one row for each problem that would be tuned on
     `device`."""
-    workload = read_workload(model, tp, format)
+    workload = read_workload(model, tp, format, unfused)
     tasks, skipped = make_tasks(workload, m_values, device, load_spaces())
     return {
         **to_json(workload),

@@ -22,12 +22,16 @@ from tuner.workload.recognize import find_architecture
 from tuner.workload.sizes import ModelSizes, first_name, read_dtype
 
 
-def read_workload(path: str | Path, tp: int = 1, format: str | None = None) -> Workload:
+def read_workload(
+    path: str | Path, tp: int = 1, format: str | None = None, unfused: bool = False
+) -> Workload:
     """What one of `tp` ranks runs of the model at `path` (a config.json or its folder).
 
     With `format`, the linear layers that the checkpoint leaves unquantized become problems in it,
-    routers and lm_head excepted. Raises ModelError for a config that cannot be planned, FormatError
-    for an unknown `format`.
+    routers and lm_head excepted. Dense layers are fused as serving engines fuse them; `unfused` are
+    those of the model's own modules, q, k and v apart, as `humming.convert` makes them.
+
+    Raises ModelError for a config that cannot be planned, FormatError for an unknown `format`.
     """
     if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
         raise ModelError(f"`tp >= 1` must hold, but got tp={tp}; use a positive --tp")
@@ -39,7 +43,7 @@ def read_workload(path: str | Path, tp: int = 1, format: str | None = None) -> W
         text = text.with_values(architecture.prepared(text.values))
     sizes = ModelSizes(text, architecture)
     quantization, notes = read_quantization(file, text, override)
-    planner = _Planner(sizes, quantization, tp, read_dtype(text), override)
+    planner = _Planner(sizes, quantization, tp, read_dtype(text), override, unfused)
     built = planner.built()
     layers = [layer for layer, _ in built]
     return Workload(
@@ -63,6 +67,7 @@ class _Planner:
     tp: int
     dtype: str
     override: str | None
+    unfused: bool
 
     def built(self) -> list[Built]:
         """One Layer per distinct (fused layer, format), counted, in order of first appearance, with
@@ -85,7 +90,8 @@ class _Planner:
             unmeant = [
                 f"{self.sizes.config.name}: its quantization means none of this model's layers"
             ]
-        return [*unmeant, *unfused_warnings(built, fused), *fit_warnings(built, self.tp)]
+        apart = [] if self.unfused else unfused_warnings(built, fused)
+        return [*unmeant, *apart, *fit_warnings(built, self.tp)]
 
     def _means_any(self, built: list[Built]) -> bool:
         return self.override is not None or any(layer.quantized for layer, _ in built)
@@ -100,8 +106,8 @@ class _Planner:
             yield None, linear
 
     def _fused(self, linear: Linear, layer: int | None) -> list[Built]:
-        """`linear` in layer `layer`; in parts where the checkpoint does not store all of them
-        alike.
+        """`linear` in layer `layer`; in parts where they were asked for, or where the checkpoint
+        does not store all of them alike. A module of experts is one whatever is asked for.
         """
         parts = [
             part
@@ -110,7 +116,8 @@ class _Planner:
         ]
         self._check_heads(parts, layer)
         schemes = [self._scheme(linear, part, layer) for part in parts]
-        if len(set(schemes)) == 1:
+        one = linear.kind == "moe" or not self.unfused
+        if len(set(schemes)) == 1 and one:
             return [self._layer(linear.name, parts, linear, schemes[0], layer)]
         apart: dict[str, list[Part]] = {}
         stored = {}
