@@ -158,8 +158,10 @@ __device__ __forceinline__ void group_drain8(const Wgmma8Call& call, u32 shared,
     Wgmma8Scales<Config> scales(call, work, rows, warp, lane, turn);
     WgmmaSums<Config> sums;
     if (!group_take_turns<Config>(sums, drain, scales, work.units, shared, rows, turn,
-                                  warp * 32 + lane))
+                                  warp * 32 + lane)) {
+      if constexpr (Config::split_k > 1) exchange.parity ^= 1;  // others of these rows meet
       continue;
+    }
     u32 own = 0xFFFFFFFFu;
     if constexpr (Config::split_k > 1) {
       own = exchange.meet(sums);

@@ -47,7 +47,7 @@ __device__ __forceinline__ void block_list_tiles(const ExpertBuckets& buckets, B
   __syncthreads();
   if (threadIdx.x < 32) ExpertBuckets::warp_scan(buckets.tiles, buckets.buckets);
   __syncthreads();
-  const int all = buckets.tiles[buckets.buckets];
+  const int all = min(buckets.tiles[buckets.buckets], most);  // offsets may be in no order
   for (int t = threadIdx.x; t < most; t += blockDim.x) {
     int4 tile = make_int4(-1, 0, 0, all);
     if (t < all) {
