@@ -46,6 +46,16 @@ extern "C" void run(const void* x, const void* codes, const void* scales, const 
             [&] { block_skinny_walk<Config>(0, call, experts, experts_in_all); });
 }
 """
+_RUN_ALONE = _RUN.replace("({static_cast<unsigned>(blocks)}", "(grid").replace(
+    "block_skinny_walk<Config>(0, call, experts, experts_in_all)",
+    "block_skinny_experts<Config>(0, call, experts)",
+)
+_RUN_ALONE = _RUN_ALONE.replace(
+    "  host::run(",
+    """  const unsigned along_n = (n + 16 * Config::tiles_n - 1) / (16 * Config::tiles_n);
+  const Dim3 grid = {static_cast<unsigned>(tiles_bytes / 16), along_n};
+  host::run(""",
+)
 
 
 def check(
@@ -74,7 +84,9 @@ def check(
     asked = Problem(format, n, k, m, activation, activation, CUDA_LAYOUT, "moe", **about)
     assert not config_violations(config, asked, gpu((9, 0)))
     text = render(config, asked).text
-    text = text.replace('#include "humming/entry/skinny_walk.cuh"', _RUN)
+    entry = "skinny_walk" if config.walk else "skinny_experts"
+    run = _RUN if config.walk else '#include "humming/mainloop/skinny_experts.cuh"' + _RUN_ALONE
+    text = text.replace(f'#include "humming/entry/{entry}.cuh"', run)
     tiles, places = tiles_of(chosen, config.block_m)
     out = torch.full((m * top_k, n + 3), float("nan"), dtype=of)
     parts = (packed.codes, packed.scales, packed.zero_points, packed.row_scales)
@@ -129,3 +141,31 @@ def test_formats_warps_and_stages(format, config, shape, blocks, tmp_path):
 @pytest.mark.slow
 def test_rows_that_come_sorted(tmp_path):
     check("int4g128", WALK, (40, 136, 18, 1), tmp_path, sorted_rows=True, activation="fp16")
+
+
+ALONE = replace(WALK, walk=0, x_stages=2)
+PAIRED = replace(ALONE, tiles_n=4, stage_tiles=2, warps=2, block_m=16)
+
+
+def test_a_block_for_each_tile(tmp_path):
+    check("int4g128", ALONE, (40, 136, 9, 2), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("format", "config", "shape"),
+    [
+        ("int4g128", replace(ALONE, num_stages=0, block_m=1), (72, 392, 5, 2)),
+        (
+            "int4g128",
+            replace(ALONE, tiles_n=4, stage_tiles=2, warps=2, block_m=16),
+            (72, 520, 40, 2),
+        ),
+        ("mxfp4", replace(ALONE, warps=4, tiles_n=4, x_stages=1), (72, 520, 9, 2)),
+        ("uint4g64z", replace(ALONE, block_m=24, num_stages=3), (24, 264, 40, 2)),
+        ("int3g128", replace(ALONE, block_m=32, warps=2), (40, 264, 40, 2)),
+        ("fp8e4m3", replace(ALONE, warps=8, num_stages=0), (24, 1100, 9, 2)),
+    ],
+)
+def test_blocks_of_one_tile(format, config, shape, tmp_path):
+    check(format, config, shape, tmp_path)

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -33,9 +34,12 @@ struct Barrier {
   int arrived = 0, generation = 0;
 };
 struct Copy {
-  uint32_t target;
+  uint32_t target;     // or the barrier that is told when all before have been made: of no bytes
   const void* source;  // null: zeros
   int size, group;
+};
+struct Phase {  // of a barrier in shared memory
+  int expected, left, number;
 };
 struct Fiber {
   std::vector<Copy> copies;
@@ -51,6 +55,7 @@ inline int current = 0;
 inline Barrier block_barrier, warp_barriers[64];
 inline std::function<void()> body;
 inline std::vector<char> shared_memory;
+inline std::map<uint32_t, Phase> phases;
 inline std::function<void()> kernel_before;  // ends when it is waited for
 inline uint32_t lanes[64][32][8];            // what the lanes of a warp show each other
 
@@ -101,9 +106,28 @@ inline void run(Dim3 grid, int threads, int smem_bytes, std::function<void()> ke
   for (unsigned y = 0; y < grid.y; ++y)
     for (unsigned x = 0; x < grid.x; ++x) {
       shared_memory.assign(smem_bytes + 64, static_cast<char>(0xFF));
+      phases.clear();
       block_index = {x, y, 0};
       run_block(threads);
     }
+}
+
+inline void make(const Copy& copy) {
+  if (copy.size == 0) {
+    Phase& phase = phases.at(copy.target);
+    if (--phase.left == 0) phase.left = phase.expected, ++phase.number;
+    return;
+  }
+  char bytes[16] = {};
+  if (copy.source) std::memcpy(bytes, copy.source, copy.size);
+  if (copy.target + copy.size > shared_memory.size()) std::abort();
+  std::memcpy(shared_memory.data() + copy.target, bytes, copy.size);
+}
+inline void make_all() {
+  for (auto& fiber : fibers) {
+    for (const Copy& copy : fiber->copies) make(copy);
+    fiber->copies.clear();
+  }
 }
 
 template <class T>

@@ -1,5 +1,5 @@
-// Asynchronous copies of the kernels' own header: each is made when its thread waits for its group,
-// and not before. Barriers in shared memory are no business of these tests.
+// Asynchronous copies of the kernels' own header: each is made when its thread waits for its group, or
+// when some thread waits for a barrier that is not told yet, and not before.
 #pragma once
 #include "humming/ptx/move.cuh"
 
@@ -34,16 +34,26 @@ void cp_async_wait() {
       later.push_back(copy);
       continue;
     }
-    char bytes[16] = {};
-    if (copy.source) std::memcpy(bytes, copy.source, copy.size);
-    if (copy.target + copy.size > host::shared_memory.size()) std::abort();
-    std::memcpy(host::shared(copy.target), bytes, copy.size);
+    host::make(copy);
   }
   own.copies = later;
 }
-inline void cp_async_arrive(u32) { std::abort(); }
-inline void mbarrier_init(u32, u32) { std::abort(); }
-inline bool mbarrier_test(u32, u32) { return true; }
-inline bool mbarrier_try(u32, u32) { return true; }
+inline void cp_async_arrive(u32 barrier) {
+  auto& own = *host::fibers[host::current];
+  own.copies.push_back({barrier, nullptr, 0, own.groups});
+}
+inline void mbarrier_init(u32 barrier, u32 arrivals) {
+  const int count = static_cast<int>(arrivals);
+  host::phases[barrier] = {count, count, 0};
+}
+inline void fence_barrier_init() {}
+inline bool mbarrier_try(u32 barrier, u32 parity) {
+  const auto done = [=] { return host::phases.at(barrier).number % 2 != static_cast<int>(parity); };
+  if (done()) return true;
+  host::make_all();
+  if (!done()) host::yield();
+  return done();
+}
+inline bool mbarrier_test(u32 barrier, u32 parity) { return mbarrier_try(barrier, parity); }
 
 }  // namespace humming::ptx

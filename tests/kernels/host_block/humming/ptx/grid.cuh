@@ -5,6 +5,7 @@
 namespace humming::ptx {
 
 inline void cluster_arrive() {}
+inline void cluster_arrive_relaxed() {}
 inline void store_cluster_f32x2(u32, float2) {}
 inline void cluster_wait() {}
 inline u32 cluster_map(u32 address, u32) { return address; }

@@ -1,10 +1,11 @@
-// Sums of warps and blocks, bias, rounding, and the store of the output: the only global stores of
-//   the family.
+// Sums of warps and blocks, bias, rounding, and the store of the output. Lines of experts' rows, which
+//   lie anywhere, are skinny_lines.cuh.
 // Run by all threads of a block, and of its cluster where k is split.
 // Reads -> writes: partial sums in shared memory, bias -> out [m, n], two neighbouring n a thread.
 // Source: own. Partials are pushed to the block that owns the output, so one cluster barrier is
 //   enough.
 #pragma once
+#include "humming/epilogue/skinny_lines.cuh"
 #include "humming/memory/partials.cuh"
 #include "humming/scheduler/experts.cuh"
 #include "humming/scheduler/skinny.cuh"
@@ -59,7 +60,12 @@ __device__ __forceinline__ void block_finish(const Partials<Config>& partials, i
   const SkinnyOutput output = {
       static_cast<u16*>(call.out) + first, call.row_scales,     call.bias, rows.count, call.n,
       block_first_row<Config>(),           call.out_row_stride, call};
-  if constexpr (Config::split_k == 1) {
+  if constexpr (Config::split_k == 1 && Config::grouped) {
+    block_store_lines<Config>(partials, call, block_first_row<Config>(), rows.count, [&](int row) {
+      return static_cast<u16*>(call.out) +
+             out_row_of(call, call.first_row + row) * call.out_row_stride;
+    });
+  } else if constexpr (Config::split_k == 1) {
 #pragma unroll 2
     for (int pair = threadIdx.x; pair < Plan::pairs; pair += threads)
       store_pair<Config>(partials.block_sum(pair), pair, output);

@@ -58,7 +58,7 @@ __device__ __forceinline__ void block_skinny_walk(u32 shared, const SkinnyCall& 
     tile_sync<Config>();  // sums of the tile before have been read
     partials.warp_store(sums, warp, 0, lane);
     tile_sync<Config>();
-    block_finish_tile<Config>(partials, call, experts, tile, warp, lane);
+    block_finish_tile<Config>(partials, call, experts, tile);
   }
 }
 

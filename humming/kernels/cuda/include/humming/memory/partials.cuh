@@ -39,8 +39,11 @@ struct Partials {
 
   __device__ __forceinline__ float2 block_sum(int pair) const {
     constexpr int row_pairs = Plan::block_rows / 2;
-    u32 source = shared + Plan::partials +
-                 (pair / row_pairs * Plan::partial_pitch + pair % row_pairs * 2) * 4;
+    return block_sum(pair / row_pairs, pair % row_pairs);
+  }
+  // Of row `row` of x, and a pair of rows of w.
+  __device__ __forceinline__ float2 block_sum(int row, int pair) const {
+    u32 source = shared + Plan::partials + (row * Plan::partial_pitch + pair * 2) * 4;
     float2 total = {0.0f, 0.0f};
 #pragma unroll
     for (int w = 0; w < Plan::ways; ++w) {
