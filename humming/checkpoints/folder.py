@@ -136,7 +136,7 @@ class Checkpoint:
         held = {*self._tensors_of.get(name, ()), *self._tensors_of.get(weight, ())} - {"bias"}
         if self.reader is None or name in self._quantized or not held or weight in self.files:
             return
-        self.reader.read(StoredModule(name, self.files, self._source, self.dtype))
+        self.reader.read(self.module(name))
         raise self.files.missing(weight)
 
     @cached_property
@@ -148,13 +148,17 @@ class Checkpoint:
             found.setdefault(owner, set()).add(own)
         return found
 
+    def module(self, name: str) -> StoredModule:
+        """The tensors whose names begin with `name` and a dot, each checked as it is read."""
+        return StoredModule(name, self.files, self._source, self.dtype)
+
     def _read(self, name: str) -> CheckpointLayer:
-        module = StoredModule(name, self.files, self._source, self.dtype)
+        module = self.module(name)
         if self.reader is not None and name in self._quantized:
             return self.reader.read(module)
         if not module.has("weight"):
             raise self._unknown(name)
-        weight = module.tensor("weight", FLOATS, (None, None))
+        weight = module.scales("weight", FLOATS, (None, None))
         return CheckpointLayer(name, weight, module.bias(weight.shape[0]), dtype=self.dtype)
 
     @property

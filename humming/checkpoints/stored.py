@@ -13,7 +13,7 @@ from humming.errors import CheckpointError
 from humming.quantize.tensor import QuantizedTensor
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-_ROWS_AT_ONCE_ELEMENTS = 1 << 24
+_ELEMENTS_AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -89,17 +89,23 @@ class StoredModule:
         shape: Sequence[int | None] | None = None,
     ) -> torch.Tensor:
         """As `tensor`, all finite."""
-        tensor = self.tensor(suffix, dtypes, shape)
-        if not tensor.is_meta and not bool(torch.isfinite(tensor.to(torch.float32)).all()):
+        return self.finite(suffix, self.tensor(suffix, dtypes, shape))
+
+    def finite(self, suffix: str, part: torch.Tensor) -> torch.Tensor:
+        """`part` of the tensor; CheckpointError, by its name, where it holds NaN or infinity."""
+        if not part.is_meta and not all(
+            bool(torch.isfinite(some.to(torch.float32)).all())
+            for some in torch.split(part.reshape(-1), _ELEMENTS_AT_ONCE)
+        ):
             raise CheckpointError(
                 f"{self.files.path}: `{self.path(suffix)}` must be finite, but holds NaN or "
                 f"infinity; the checkpoint is damaged or was made of a damaged model"
             )
-        return tensor
+        return part
 
     def bias(self, n: int) -> torch.Tensor | None:
-        """The module's float `bias[n]`, or None."""
-        return self.optional("bias", FLOATS, (n,))
+        """The module's float `bias[n]`, finite, or None."""
+        return self.scales("bias", FLOATS, (n,)) if self.has("bias") else None
 
     def fault(self, rule: str, value: object, advice: str) -> CheckpointError:
         """One sentence on this module: `rule`, but got `value`; `advice`."""
@@ -110,7 +116,7 @@ class StoredModule:
         if weight.scales.is_meta or not bool((weight.scales.to(torch.float32) == 0).any()):
             return weight
         n, k = weight.shape
-        step = max(1, _ROWS_AT_ONCE_ELEMENTS // k)
+        step = max(1, _ELEMENTS_AT_ONCE // k)
         unscaled = replace(weight, scales=torch.ones(weight.scales.shape).to(weight.scales.dtype))
         for low in range(0, n, step):
             high = min(low + step, n)

@@ -92,10 +92,11 @@ def read_block(
 
 
 def _tensor(wanted: _Wanted, name: str) -> torch.Tensor | None:
-    """A float tensor of the block, or None."""
-    full = f"{wanted.block}.{name}"
-    files = wanted.checkpoint.files
-    return files.tensor(full) if full in files and files.info(full).dtype in FLOATS else None
+    """A float tensor of the block, finite, or None."""
+    module, files = wanted.checkpoint.module(wanted.block), wanted.checkpoint.files
+    if not module.has(name) or files.info(module.path(name)).dtype not in FLOATS:
+        return None
+    return module.scales(name)
 
 
 def _experts(wanted: _Wanted, count: int) -> tuple[tuple[ExpertStack, ExpertStack], int]:
@@ -158,13 +159,15 @@ def _stacked_layers(
     """Float experts of one tensor a projection: [experts, n, k], or [experts, k, n] transposed."""
     form, start = wanted.form, f"{wanted.block}.experts."
     first = "gate_up_proj" if len(form.parts) == 3 else "up_proj"
+    experts = wanted.checkpoint.module(start.rstrip("."))
 
     def read(name: str, number: int) -> CheckpointLayer:
         files = wanted.checkpoint.files
         whole = files.tensor(start + name)[number]
         weight = (whole.t() if form.transposed else whole).contiguous()
-        key = f"{start}{name}_bias"
-        bias = files.tensor(key)[number] if key in files else None
+        key = f"{name}_bias"
+        bias = experts.tensor(key)[number] if experts.has(key) else None
+        bias = None if bias is None else experts.finite(key, bias)
         return CheckpointLayer(f"{start}{number}.{name}", weight, bias, dtype=wanted.dtype)
 
     def up(number: int) -> CheckpointLayer:

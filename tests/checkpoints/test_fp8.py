@@ -266,6 +266,12 @@ def test_stacked_experts(tmp_path: Path, kind: str, transposed: bool) -> None:
         both = checkpoint.layer([f"{block}.{expert}.{part}_proj" for part in ("gate", "up")])
         assert torch.equal(both.dequantized(), wholes["gate_up_proj"][expert])
         assert torch.equal(both.bias, tensors[f"{block}.gate_up_proj_bias"][expert])
+    tensors[f"{block}.down_proj_bias"][2, 5] = torch.inf
+    checkpoint = humming.checkpoints.open(
+        write_checkpoint(tmp_path, tensors, quantization, hidden_size=hidden)
+    )
+    with pytest.raises(CheckpointError, match=r"down_proj_bias` must be finite"):
+        checkpoint.layer(f"{block}.2.down_proj")
 
 
 @pytest.mark.parametrize("lost", ["gate_up_proj_scale_inv", "down_proj_scale_inv"])
@@ -294,6 +300,17 @@ def test_gpt_oss_experts_without_blocks_or_scales_are_refused(tmp_path: Path, en
     assert len(checkpoint.quantized_names) == 6
     with pytest.raises(CheckpointError, match=f"must hold a tensor `{lost}`"):
         list(checkpoint)
+
+
+def test_gpt_oss_biases_must_be_finite(tmp_path: Path) -> None:
+    block, tensors = "model.layers.0.mlp.experts", gpt_oss_tensors(2, 32, 64)
+    tensors[f"{block}.gate_up_proj_bias"][1, 3] = torch.nan
+    checkpoint = humming.checkpoints.open(
+        write_checkpoint(tmp_path, tensors, {"quant_method": "mxfp4"})
+    )
+    checkpoint.layer(f"{block}.1.gate_proj")
+    with pytest.raises(CheckpointError, match=rf"`{block}\.gate_up_proj_bias` must be finite"):
+        checkpoint.layer(f"{block}.1.up_proj")
 
 
 def test_a_weight_of_codes_without_scales_counts_as_quantized(tmp_path: Path) -> None:

@@ -201,6 +201,8 @@ def _put(name: str, value: torch.Tensor) -> Any:
         (_put("qweight", torch.ones(8, 32)), "must be int32"),
         (_put("qweight", torch.ones(9, 32, dtype=torch.int32)), "must have 8 rows"),
         (_put("bias", torch.ones(31)), "bias"),
+        (_put("bias", torch.full((32,), torch.nan)), rf"`{LAYER}\.bias` must be finite"),
+        (_put("bias", torch.full((32,), -torch.inf)), rf"`{LAYER}\.bias` must be finite"),
         (_put("scales", torch.empty(0, 32).half()), "scales"),
     ],
 )

@@ -133,6 +133,10 @@ def test_stacked_experts(tmp_path: Path, kind: str, model: str) -> None:
             assert torch.equal(found.bias, bias[expert])
             told = humming.checkpoints.open(folder, headers_only=True).layer(found.name)
             assert (told.format, told.shape) == (found.format, found.shape)
+    tensors[f"{LAYER}.experts.down_proj_bias"][1, 0] = torch.nan
+    spoilt = humming.checkpoints.open(write_checkpoint(folder, tensors, config, model_type=model))
+    with pytest.raises(HummingError, match=r"down_proj_bias` must be finite"):
+        spoilt.layer(f"{LAYER}.experts.1.down_proj")
 
 
 def test_mixed_precision(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import humming
-from humming.errors import HummingError, ModelError
+from humming.errors import CheckpointError, HummingError, ModelError
 from tests.checkpoints.making import stream, write_checkpoint
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
@@ -223,6 +223,25 @@ def test_kimi_in_int4_of_groups_of_32_is_read_as_it_is_stored(tmp_path):
     x = torch.randn(7, H)
     with torch.inference_mode():
         torch.testing.assert_close(ours(x), answer(module, x), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("gpt_oss", "experts.gate_up_proj_bias"),
+        ("gpt_oss", "router.weight"),
+        ("gpt_oss", "router.bias"),
+        ("deepseek_v3", "gate.e_score_correction_bias"),
+        ("qwen2_moe", "shared_expert_gate.weight"),
+    ],
+)
+def test_floats_that_are_not_finite_are_refused_by_name(tmp_path, kind, name):
+    module, config = block_of(kind)
+    tensors = stored(kind, module)
+    tensors[f"{BLOCK}.{name}"].view(-1)[-1] = torch.nan
+    write_checkpoint(tmp_path, tensors, None, **config)
+    with pytest.raises(CheckpointError, match=rf"`{BLOCK}\.{name}` must be finite"):
+        humming.HummingMoE.from_checkpoint(tmp_path, BLOCK, format="int8")
 
 
 def test_what_is_not_known_is_refused_in_a_sentence(case, tmp_path):

@@ -98,7 +98,7 @@ def find(module: StoredModule) -> StackedExpert:
         weight=weight[expert],
         scales=scales.reshape(1) if scales.numel() == 1 else scales[expert],
         suffix=suffix,
-        bias=None if biases is None else biases[expert],
+        bias=None if biases is None else stacks.finite(f"{home}_bias", biases[expert]),
         transposed=transposed,
         part=_STACKS[home].index(part),
         parts=len(_STACKS[home]),

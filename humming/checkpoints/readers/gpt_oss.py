@@ -61,7 +61,9 @@ def read(module: StoredModule) -> CheckpointLayer:
     packed = blocks[int(expert), rows].reshape(n // step, groups * 16)
     exponents = e8m0(module, scales[int(expert), rows], f"{home}_scales")
     weight = QuantizedTensor("mxfp4", from_bytes(packed, 4, groups * 32), exponents)
-    bias = None if biases is None else biases[int(expert), rows].contiguous()
+    bias = None
+    if biases is not None:
+        bias = stacked.finite(f"{home}_bias", biases[int(expert), rows]).contiguous()
     return CheckpointLayer(module.name, weight, bias, dtype=module.dtype)
 
 

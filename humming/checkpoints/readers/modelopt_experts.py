@@ -130,11 +130,13 @@ def read_weight(module: StoredModule, part: ExpertPart) -> QuantizedTensor:
 
 
 def bias(part: ExpertPart) -> torch.Tensor | None:
-    """The part's bias [n], or None."""
+    """The part's bias [n], finite, or None."""
     if not part.has("_bias"):
         return None
     stored = part.tensor("_bias", FLOATS)
     if stored.ndim != 2 or not part.expert < stored.shape[0]:
         rule = f"`{part.stack.name}_bias` must be [experts, n]"
         raise part.stack.fault(rule, list(stored.shape), "the file is wrong")
-    return part.rows(stored[part.expert]).contiguous()
+    place, _, name = part.stack.name.rpartition(".")
+    rows = part.rows(stored[part.expert]).contiguous()
+    return part.stack.at(place).finite(f"{name}_bias", rows)
