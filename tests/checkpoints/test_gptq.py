@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import humming.checkpoints
-from humming.errors import HummingError
+from humming.errors import CheckpointError, HummingError
 from tests.checkpoints.making import (
     LAYER,
     random_codes,
@@ -172,6 +172,32 @@ def test_auto_round_in_the_packing_of_awq(tmp_path: Path) -> None:
     assert torch.equal(humming.checkpoints.open(folder).layer(LAYER).dequantized(), weight)
 
 
+@pytest.mark.parametrize("tool", ["gptq", "auto-round"])
+def test_act_order_without_the_order_is_refused_where_it_matters(tmp_path: Path, tool: str) -> None:
+    tensors, weight = gptq_tensors(32, 64, 4, 32, 1)
+    del tensors["g_idx"]
+    more = {"quant_method": tool, "packing_format": "auto_round:auto_gptq"}
+
+    def read(**changes: Any) -> Any:
+        folder = write_checkpoint(
+            tmp_path, under(LAYER, tensors), {**config(4, 32), **more, **changes}
+        )
+        return humming.checkpoints.open(folder, changes.get("bare", False)).layer(LAYER)
+
+    assert torch.equal(read().dequantized(), weight)
+    assert torch.equal(read(desc_act=False, sym=None).dequantized(), weight)
+    for bare in (False, True):
+        with pytest.raises(CheckpointError, match=rf"must hold a tensor `{LAYER}\.g_idx`"):
+            read(desc_act=True, bare=bare)
+    if tool == "gptq":
+        with pytest.raises(CheckpointError, match=r"g_idx`"):
+            read(dynamic={r"+:.*mlp.*": {"desc_act": True}})
+    tensors, weight = gptq_tensors(32, 64, 4, 64, 1)
+    del tensors["g_idx"]
+    for size in (-1, 64, 128):
+        assert torch.equal(read(desc_act=True, group_size=size).dequantized(), weight)
+
+
 def _without(name: str) -> Any:
     return lambda tensors: tensors.pop(name)
 
@@ -222,6 +248,11 @@ def test_damaged_tensors_are_one_sentence(tmp_path: Path, spoil: Any, said: str)
         ({"bits": 5}, "`quantization_config.bits` must be one of 2, 3, 4, 8, but got 5"),
         ({"bits": "4"}, "bits"),
         ({"group_size": 0}, "group_size"),
+        ({"desc_act": "x"}, r"`quantization_config\.desc_act` must be true or false, but got"),
+        ({"desc_act": [4]}, r"`quantization_config\.desc_act` must be true or false, but got"),
+        ({"desc_act": 1}, r"`quantization_config\.desc_act` must be true or false, but got 1"),
+        ({"sym": -2}, r"`quantization_config\.sym` must be true or false, but got -2"),
+        ({"dynamic": {".*": {"sym": "x"}}}, r"dynamic\.sym` must be true or false"),
         ({"bits": 8}, "`qweight` must have 16 rows"),
         ({"checkpoint_format": "gptq_p"}, "checkpoint_format"),
         ({"checkpoint_format": ["gptq"]}, "checkpoint_format"),

@@ -4,7 +4,8 @@ order or not. AutoRound's variations are in autoround.py.
     qweight  int32 [ceil(k * bits / 32), n]       codes along k: one stream of bits a column
     qzeros   int32 [groups, ceil(n * bits / 32)]  zero points along n, as a stream
     scales   fp16 or bf16 [groups, n]
-    g_idx    int32 [k], optional                  the group of each input feature (act-order)
+    g_idx    int32 [k]                            the group of each input feature (act-order);
+                                                  optional unless `desc_act` says so
     bias     [n], optional
 
     w[r, j] = (code[j, r] - zero_point[g_idx[j], r]) * scale[g_idx[j], r]
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 import torch
@@ -51,7 +53,7 @@ class Grouping:
 
     @staticmethod
     def of(values: Mapping[str, Any], source: Source, where: str = "") -> Grouping:
-        """`bits` and `group_size` of `values`, which stand under `where`."""
+        """What `values` say, which stand under `where`."""
         bits, size = values.get("bits", values.get("w_bit")), values.get("group_size", -1)
         path = f"{where}." if where else ""
         if type(bits) is not int or bits not in BITS:
@@ -59,6 +61,9 @@ class Grouping:
             raise fault(source.file, source.path(f"{path}bits"), expected, bits)
         if type(size) is not int or not (size == -1 or 1 <= size <= 2**24):
             raise fault(source.file, source.path(f"{path}group_size"), "-1 or at least 1", size)
+        for key in ("sym", "desc_act"):
+            if not isinstance(values.get(key), (bool, NoneType)):
+                raise fault(source.file, source.path(f"{path}{key}"), "true or false", values[key])
         said = values.get("sym") is not False, values.get("desc_act") is True
         return Grouping(bits, None if size == -1 else size, said)
 
@@ -106,6 +111,8 @@ def read_packed(module: StoredModule, grouping: Grouping, less_one: bool) -> Che
         )
     size = grouping.group_size or k
     groups = -(-k // size)
+    if grouping.said[1] and groups > 1 and groups_of is None:  # in one group order is of no matter
+        raise module.files.missing(module.path("g_idx"))
     scales = module.scales("scales", shape=(groups, n))
     qzeros = module.tensor("qzeros", (torch.int32,), (groups, words_for(n, bits)))
     weight = integer_weight(
