@@ -17,6 +17,7 @@ from torch import nn
 from humming.checkpoints.folder import Checkpoint
 from humming.checkpoints.layer import CheckpointLayer
 from humming.errors import CheckpointError, LayoutError
+from humming.lacking import refuse_without_bias
 from humming.linear import HummingLinear
 from humming.moe.module import HummingMoE
 from humming.state import ACTIVATIONS
@@ -67,7 +68,7 @@ def attach(model: nn.Module, checkpoint: str | Path | None = None) -> nn.Module:
     None takes the folder that transformers loaded the model from. Layers that the checkpoint holds
     as floats stay. A layer's own weight is freed before the next one is read. Raises
     CheckpointError where the checkpoint is not one of this model, or not quantized, or lacks a
-    layer's scales or codes; then nothing is replaced.
+    layer's scales, codes or bias; then nothing is replaced.
     """
     if not isinstance(model, nn.Module):
         raise LayoutError(f"attach takes an nn.Module, but got {type(model).__name__}")
@@ -95,12 +96,13 @@ def places(model: nn.Module, checkpoint: Checkpoint) -> list[Place]:
         )
     found: dict[str, Place] = {}
     lost: list[str] = []
+    served: list[tuple[str, nn.Module]] = []
     for stored in checkpoint.quantized_names:
         place = _place(stored, modules, prefix)
         if place is None:
             lost.append(stored)
         else:
-            found.setdefault(place.stem, place)
+            served.append((stored, found.setdefault(place.stem, place).module))
     if lost:
         more = " ..." if len(lost) > _NAMED else ""
         raise CheckpointError(
@@ -108,6 +110,7 @@ def places(model: nn.Module, checkpoint: Checkpoint) -> list[Place]:
             f"lacks {', '.join(lost[:_NAMED])}{more}; build the model from that folder's config"
         )
     _check_sizes(found.values(), checkpoint.path)
+    refuse_without_bias(served, checkpoint)
     return list(found.values())
 
 

@@ -26,6 +26,7 @@ Share = tuple[int, int]
 
 _CODES = (torch.float8_e4m3fn, torch.float8_e5m2, torch.uint8, torch.int8, torch.int32)
 _WEIGHT = ".weight"
+_GATE_UP = "gate_up_proj"
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -138,6 +139,37 @@ class Checkpoint:
             return
         self.reader.read(self.module(name))
         raise self.files.missing(weight)
+
+    def refuse_without_bias(self, name: str) -> None:
+        """Raises CheckpointError where the layer called `name`, or the stack of experts that it is
+        a part of, has no bias; it names the tensor."""
+        above, _, part = name.rpartition(".")
+        block, _, number = above.rpartition(".")
+        homes = (part, _GATE_UP) if part in ("gate_proj", "up_proj") else (part,)
+        stacks = [f"{block}.{home}" for home in homes] if number.isdecimal() else []
+        biases = [f"{name}.bias", *(f"{stack}_bias" for stack in stacks)]
+        if any(bias in self.files for bias in biases):
+            return
+        inside = [] if self.holds(name) else [f"{s}_bias" for s in stacks if self._begins(s)]
+        raise self.files.missing((inside or biases)[0])
+
+    def holds(self, name: str) -> bool:
+        """Whether the module called `name`, or one in it, has a tensor that is no bias."""
+        return name in self._holders
+
+    def _begins(self, start: str) -> bool:
+        return any(name.startswith(start) for name in self.files.names)
+
+    @cached_property
+    def _holders(self) -> frozenset[str]:
+        """All modules that hold a tensor, in themselves or deeper, that is no bias."""
+        found: set[str] = set()
+        for name in self.files.names:
+            owner = "" if name.endswith("bias") else name.rpartition(".")[0]
+            while owner and owner not in found:
+                found.add(owner)
+                owner = owner.rpartition(".")[0]
+        return frozenset(found)
 
     @cached_property
     def _tensors_of(self) -> dict[str, set[str]]:

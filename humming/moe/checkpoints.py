@@ -77,6 +77,8 @@ def read_block(
         ep,
     )
     router = checkpoint.layer(f"{block}.{form.router}")
+    if form.biased:
+        checkpoint.refuse_without_bias(router.name)
     correction = _tensor(wanted, form.correction) if form.correction else None
     experts, first = _experts(wanted, router.shape[0])
     moe = HummingMoE(
@@ -127,6 +129,8 @@ def _expert(
     columns: Share | None = None,
 ) -> CheckpointLayer:
     names = [f"{wanted.block}.experts.{number}.{part}" for part in parts]
+    for name in names if wanted.form.biased else ():
+        wanted.checkpoint.refuse_without_bias(name)
     return wanted.checkpoint.layer(names, rows=rows, columns=columns)
 
 
@@ -166,8 +170,9 @@ def _stacked_layers(
         whole = files.tensor(start + name)[number]
         weight = (whole.t() if form.transposed else whole).contiguous()
         key = f"{name}_bias"
-        bias = experts.tensor(key)[number] if experts.has(key) else None
-        bias = None if bias is None else experts.finite(key, bias)
+        bias = None
+        if form.biased or experts.has(key):
+            bias = experts.finite(key, experts.tensor(key)[number])
         return CheckpointLayer(f"{start}{number}.{name}", weight, bias, dtype=wanted.dtype)
 
     def up(number: int) -> CheckpointLayer:

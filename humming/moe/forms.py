@@ -27,6 +27,7 @@ class BlockForm:
     shared_gate the module whose sigmoid weighs it, or ""
     interleaved a stacked float tensor alternates gate and up; `transposed`: it is [experts, k, n]
     clamped     gpt-oss's activation
+    biased      the router and all projections of experts have biases
     """
 
     rule: Rule
@@ -39,6 +40,7 @@ class BlockForm:
     interleaved: bool = False
     transposed: bool = False
     clamped: bool = False
+    biased: bool = False
 
 
 def form_of(config: TextConfig) -> BlockForm:
@@ -132,7 +134,12 @@ FORMS: dict[str, BlockForm] = {
         shared_parts=("up_proj", "down_proj"),
     ),
     "gpt_oss": BlockForm(
-        _chosen("chosen_softmax"), router="router", interleaved=True, transposed=True, clamped=True
+        _chosen("chosen_softmax"),
+        router="router",
+        interleaved=True,
+        transposed=True,
+        clamped=True,
+        biased=True,
     ),
     "llama4_text": BlockForm(
         _chosen("chosen_sigmoid", scales_input=True),

@@ -244,6 +244,16 @@ def test_floats_that_are_not_finite_are_refused_by_name(tmp_path, kind, name):
         humming.HummingMoE.from_checkpoint(tmp_path, BLOCK, format="int8")
 
 
+@pytest.mark.parametrize("name", ["experts.down_proj_bias", "router.bias"])
+def test_gpt_oss_without_a_bias_is_refused_by_name(tmp_path, name):
+    module, config = block_of("gpt_oss")
+    tensors = stored("gpt_oss", module)
+    del tensors[f"{BLOCK}.{name}"]
+    write_checkpoint(tmp_path, tensors, None, **config)
+    with pytest.raises(CheckpointError, match=rf"must hold a tensor `{BLOCK}\.{name}`"):
+        humming.HummingMoE.from_checkpoint(tmp_path, BLOCK, format="int8")
+
+
 def test_what_is_not_known_is_refused_in_a_sentence(case, tmp_path):
     folder, _ = case
     with pytest.raises(HummingError):
