@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import nn
 from humming.checkpoints.folder import Checkpoint
 from humming.checkpoints.layer import CheckpointLayer
 from humming.errors import CheckpointError, LayoutError
-from humming.lacking import refuse_without_bias
+from humming.lacking import refuse_absent, refuse_without_bias, warn_of_absent
 from humming.linear import HummingLinear
 from humming.moe.module import HummingMoE
 from humming.state import ACTIVATIONS
@@ -68,12 +69,16 @@ def attach(model: nn.Module, checkpoint: str | Path | None = None) -> nn.Module:
     None takes the folder that transformers loaded the model from. Layers that the checkpoint holds
     as floats stay. A layer's own weight is freed before the next one is read. Raises
     CheckpointError where the checkpoint is not one of this model, or not quantized, or lacks a
-    layer's scales, codes or bias; then nothing is replaced.
+    layer's scales, codes or bias, or a layer that it quantizes in other blocks; then nothing is
+    replaced. A warning names other layers that it lacks.
     """
     if not isinstance(model, nn.Module):
         raise LayoutError(f"attach takes an nn.Module, but got {type(model).__name__}")
     stored = Checkpoint(_folder_of(model) if checkpoint is None else checkpoint)
-    for place in places(model, stored):
+    found = places(model, stored)
+    spellings = partial(_spellings, prefix=getattr(model, "base_model_prefix", ""))
+    warn_of_absent(model, [place.module for place in found], stored, spellings)
+    for place in found:
         old = place.module
         device, dtype = _where(old, model, stored.dtype)
         place.owner._modules[place.attribute] = None
@@ -111,6 +116,8 @@ def places(model: nn.Module, checkpoint: Checkpoint) -> list[Place]:
         )
     _check_sizes(found.values(), checkpoint.path)
     refuse_without_bias(served, checkpoint)
+    there = [module for _, module in served]
+    refuse_absent(model, there, checkpoint, partial(_spellings, prefix=prefix))
     return list(found.values())
 
 

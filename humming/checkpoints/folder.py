@@ -157,6 +157,10 @@ class Checkpoint:
         """Whether the module called `name`, or one in it, has a tensor that is no bias."""
         return name in self._holders
 
+    def holds_end(self, end: str) -> bool:
+        """Whether that is so of a module whose name ends with the steps `end`."""
+        return end in self._holders or any(name.endswith(f".{end}") for name in self._holders)
+
     def _begins(self, start: str) -> bool:
         return any(name.startswith(start) for name in self.files.names)
 
