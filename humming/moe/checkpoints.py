@@ -15,7 +15,6 @@ from humming.checkpoints.config.config_file import read_config
 from humming.checkpoints.config.text_config import text_config
 from humming.checkpoints.folder import Checkpoint
 from humming.checkpoints.layer import CheckpointLayer
-from humming.checkpoints.stored import FLOATS
 from humming.errors import CheckpointError
 from humming.linear import HummingLinear
 from humming.moe.activations import ExpertActivation
@@ -26,6 +25,8 @@ from humming.moe.stack import ExpertStack
 from humming.quantize.tensor import QuantizedTensor
 
 Share = tuple[int, int]
+_CORRECTED = "noaux_tc"
+"""The `topk_method` of routers that add a correction to scores for choosing."""
 
 
 @dataclass(frozen=True)
@@ -79,26 +80,26 @@ def read_block(
     router = checkpoint.layer(f"{block}.{form.router}")
     if form.biased:
         checkpoint.refuse_without_bias(router.name)
-    correction = _tensor(wanted, form.correction) if form.correction else None
+    told = config.get("topk_method") in (None, _CORRECTED)  # other methods have no correction
+    correction = _tensor(wanted, form.correction, told) if form.correction else None
     experts, first = _experts(wanted, router.shape[0])
+    shared = _shared(wanted)
     moe = HummingMoE(
         router.dequantized(wanted.dtype),
         HummingExperts(*experts, wanted.activation, first, rule.scales_input),
         rule,
         None if correction is None else correction.to(torch.float32),
         router.bias,
-        _shared(wanted),
-        _tensor(wanted, f"{form.shared_gate}.weight") if form.shared_gate else None,
+        shared,
+        _shared_gate(wanted, shared is not None),
     )
     return moe if device is None else moe.to(device)
 
 
-def _tensor(wanted: _Wanted, name: str) -> torch.Tensor | None:
-    """A float tensor of the block, finite, or None."""
-    module, files = wanted.checkpoint.module(wanted.block), wanted.checkpoint.files
-    if not module.has(name) or files.info(module.path(name)).dtype not in FLOATS:
-        return None
-    return module.scales(name)
+def _tensor(wanted: _Wanted, name: str, needed: bool) -> torch.Tensor | None:
+    """A float tensor of the block, finite; None where it has none and none is `needed`."""
+    module = wanted.checkpoint.module(wanted.block)
+    return module.scales(name) if needed or module.has(name) else None
 
 
 def _experts(wanted: _Wanted, count: int) -> tuple[tuple[ExpertStack, ExpertStack], int]:
@@ -213,6 +214,16 @@ def _shared(wanted: _Wanted) -> nn.Module | None:
     first = _linear(wanted, wanted.checkpoint.layer(up, rows=wanted.tp))
     second = _linear(wanted, wanted.checkpoint.layer(down, columns=wanted.tp))
     return SharedExpert(first, second, activation)
+
+
+def _shared_gate(wanted: _Wanted, needed: bool) -> torch.Tensor | None:
+    """[1, h], also of a gate that is quantized; None where there is none and none is `needed`."""
+    checkpoint, name = wanted.checkpoint, f"{wanted.block}.{wanted.form.shared_gate}"
+    if not wanted.form.shared_gate or not (needed or checkpoint.holds(name)):
+        return None
+    if not checkpoint.holds(name):
+        raise checkpoint.files.missing(f"{name}.weight")
+    return checkpoint.layer(name).dequantized(wanted.dtype)
 
 
 def _linear(wanted: _Wanted, layer: CheckpointLayer) -> nn.Module:

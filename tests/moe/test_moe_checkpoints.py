@@ -244,14 +244,32 @@ def test_floats_that_are_not_finite_are_refused_by_name(tmp_path, kind, name):
         humming.HummingMoE.from_checkpoint(tmp_path, BLOCK, format="int8")
 
 
-@pytest.mark.parametrize("name", ["experts.down_proj_bias", "router.bias"])
-def test_gpt_oss_without_a_bias_is_refused_by_name(tmp_path, name):
-    module, config = block_of("gpt_oss")
-    tensors = stored("gpt_oss", module)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("gpt_oss", "experts.down_proj_bias"),
+        ("gpt_oss", "router.bias"),
+        ("deepseek_v3", "gate.e_score_correction_bias"),
+        ("qwen2_moe", "shared_expert_gate.weight"),
+    ],
+)
+def test_a_block_without_a_float_that_its_form_has_is_refused_by_name(tmp_path, kind, name):
+    module, config = block_of(kind)
+    tensors = stored(kind, module)
     del tensors[f"{BLOCK}.{name}"]
     write_checkpoint(tmp_path, tensors, None, **config)
     with pytest.raises(CheckpointError, match=rf"must hold a tensor `{BLOCK}\.{name}`"):
         humming.HummingMoE.from_checkpoint(tmp_path, BLOCK, format="int8")
+
+
+def test_a_shared_experts_gate_may_be_quantized(tmp_path):
+    module, config = block_of("qwen2_moe")
+    tensors, gate = stored("qwen2_moe", module), f"{BLOCK}.shared_expert_gate.weight"
+    codes = (tensors[gate] * 256).to(torch.float8_e4m3fn)
+    tensors |= {gate: codes, f"{gate}_scale": torch.tensor([2.0**-8])}
+    write_checkpoint(tmp_path, tensors, {"quant_method": "fp8"}, **config)
+    ours = humming.HummingMoE.from_checkpoint(tmp_path, BLOCK, dtype=torch.float32, format="int8")
+    assert torch.equal(ours.shared_gate, codes.float() / 256)
 
 
 def test_what_is_not_known_is_refused_in_a_sentence(case, tmp_path):
