@@ -30,14 +30,13 @@ from humming.spec.legality.cpu import (
 from humming.spec.legality.mma import mma_smem_bytes
 from humming.spec.legality.rule import Rule, Violation
 from humming.spec.legality.skinny import skinny_block_rows, skinny_smem_bytes
-from humming.spec.legality.wgmma import (
+from humming.spec.legality.warpgroups import (
     WgmmaDeal,
     wgmma_block_rows,
     wgmma_deal,
-    wgmma_smem_bytes,
-    wgmma_staged_rows,
     wgmma_threads,
 )
+from humming.spec.legality.wgmma import wgmma_smem_bytes, wgmma_staged_rows
 from humming.spec.legality.wgmma8 import wgmma8_smem_bytes
 from humming.spec.problem import Problem
 

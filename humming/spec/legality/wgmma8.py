@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 from humming.spec.carriers import carrier
 from humming.spec.config import Wgmma8Config
 from humming.spec.formats import TensorFormat
 from humming.spec.layouts import CUDA_A8_LAYOUT, packed_group_size, tile_scaled
-from humming.spec.legality.cuda import (
-    blocks_fit,
-    capability,
-    problem_rules,
-    smem_per_block,
+from humming.spec.legality.cuda import problem_rules
+from humming.spec.legality.rule import Rule, problem_rule
+from humming.spec.legality.warpgroups import (
+    FILL_REGISTERS,
+    UNIT_K,
+    family_rule,
+    hopper_rule,
+    most_gathered,
+    range_rule,
+    room_rules,
+    thread_registers,
+    tile_rules,
+    wgmma_block_rows,
 )
-from humming.spec.legality.rule import Rule, config_rule, problem_rule
-from humming.spec.legality.wgmma import most_gathered, wgmma_block_rows, wgmma_threads
 from humming.spec.problem import Problem
 
-_UNIT_K = 128
-_REGISTERS = 65536  # of a multiprocessor
-_REGISTERS_MOST = 240  # of a thread
-_FILL_REGISTERS, _GATHER_REGISTERS = 32, 48  # of a thread that fills; of experts
+_GATHER_REGISTERS = 48  # of a thread that fills, of experts
 _WORKING_REGISTERS = 40  # of a thread, beside sums and fragments
 _MEETING_REGISTERS = 8  # of those, where blocks meet; those of experts do not
 _TURN_REGISTERS = 10  # of a thread, where warpgroups take turns and codes are bytes
 _PART_ROWS = 128  # of x, whose products are promoted at once
 _PROMOTED_BLOCKS = 2
-_COUNT_MOST = 2**30  # of rows and of tiles: they are counted in 32 bits
 _SUMMED_MOST = 2**17  # columns whose products of int8 by int8 fit 32 bits
 
 
@@ -35,12 +37,12 @@ def wgmma8_smem_bytes(config: Wgmma8Config, problem: Problem) -> int:
     """Bytes of shared memory of a block: what the kernel's plan adds up to, and asserts."""
     weight, activation = problem.quant.weight, problem.quant.activation
     rows = wgmma_block_rows(config)
-    stage = config.block_m * _UNIT_K + rows * _UNIT_K * weight.dtype.bits // 8
+    stage = config.block_m * UNIT_K + rows * UNIT_K * weight.dtype.bits // 8
     if activation is not None and activation.group_size:
         stage += -(-config.block_m * 4 // 128) * 128
     table = 0
     if weight.scale_dtype:  # in the ring, and a table of codes with scales on
-        stage += rows * 2 * (_UNIT_K // 32)
+        stage += rows * 2 * (UNIT_K // 32)
         table = 1024
     wide = config.block_m % 32 == 0 and config.blocks_per_sm == 1
     staged = (32 if wide else 16) * 128 * config.tiles_n
@@ -58,14 +60,14 @@ def needs_promotion(problem: Problem) -> bool:
     """Whether sums must leave the tensor cores every 128 columns, to be scaled."""
     weight, activation = problem.quant.weight, problem.quant.activation
     of_x = activation is not None and activation.group_size is not None
-    return of_x or packed_group_size(CUDA_A8_LAYOUT, weight, problem.k) == _UNIT_K
+    return of_x or packed_group_size(CUDA_A8_LAYOUT, weight, problem.k) == UNIT_K
 
 
 def _row_groups(problem: Problem) -> bool:
     """Whether each row of w has scales of groups of 128, which a thread holds some of."""
     weight = problem.quant.weight
     size = packed_group_size(CUDA_A8_LAYOUT, weight, problem.k)
-    return size == _UNIT_K and not tile_scaled(CUDA_A8_LAYOUT, weight)
+    return size == UNIT_K and not tile_scaled(CUDA_A8_LAYOUT, weight)
 
 
 def _gains_bits(problem: Problem) -> bool:
@@ -86,10 +88,8 @@ def wgmma8_registers(config: Wgmma8Config, problem: Problem) -> tuple[int, int]:
     elif not direct:
         wanted += 16 * tiles  # fragments of two steps, codes of a unit
         wanted += 8 * tiles if problem.quant.weight.scale_dtype else 0
-    even = _REGISTERS // (config.blocks_per_sm * wgmma_threads(config)) // 8 * 8
-    pool = min(even, _REGISTERS_MOST) * (config.warpgroups + 1)
-    pool -= _GATHER_REGISTERS if of_experts else _FILL_REGISTERS
-    return wanted, min(pool // max(config.warpgroups, 1) // 8 * 8, _REGISTERS_MOST)
+    filling = _GATHER_REGISTERS if of_experts else FILL_REGISTERS
+    return wanted, thread_registers(config, filling)[0]
 
 
 def _takes(problem: Problem) -> bool:
@@ -98,7 +98,7 @@ def _takes(problem: Problem) -> bool:
     held = carrier(problem.format)
     if activation is None or held not in ("int8", "fp8e4m3") or weight.zero_point is not None:
         return False
-    if activation.scale_dtype or (activation.group_size or _UNIT_K) != _UNIT_K:
+    if activation.scale_dtype or (activation.group_size or UNIT_K) != UNIT_K:
         return False
     if not activation.dtype.is_integer and activation.dtype.name != held:
         return False
@@ -115,7 +115,7 @@ def _takes_scales(weight: TensorFormat, k: int) -> bool:
     size = packed_group_size(CUDA_A8_LAYOUT, weight, k)
     if weight.scale_dtype is not None:  # powers of two of each k32 step, put into the codes
         return weight.scale_dtype == "e8m0" and size == 32 and weight.dtype.bits == 4
-    return size in (0, _UNIT_K)
+    return size in (0, UNIT_K)
 
 
 def _mixes(problem: Problem) -> bool:
@@ -124,26 +124,7 @@ def _mixes(problem: Problem) -> bool:
     return bool(weight.scale_dtype and activation is not None and activation.group_size)
 
 
-def _tiles(config: Wgmma8Config, problem: Problem) -> int:
-    return -(-problem.m // config.block_m) * -(-problem.n // wgmma_block_rows(config))
-
-
-def _rule(
-    name: str, holds: Callable[..., bool], says: Callable[..., str], static: bool = False
-) -> Rule:
-    return config_rule("wgmma8", f"wgmma8_{name}", holds, says, static)
-
-
-def _range(knob: str, least: int, most: int) -> Rule:
-    return _rule(
-        f"{knob}_range",
-        lambda c, p, d: least <= getattr(c, knob) <= most,
-        lambda c, p, d: (
-            f"`{least} <= {knob} <= {most}` must hold, but got {knob}={getattr(c, knob)}"
-        ),
-        static=True,
-    )
-
+_rule, _range = partial(family_rule, "wgmma8"), partial(range_rule, "wgmma8")
 
 _LEFT_OUT = ("layout", "bf16_device", "format", "no_act_order", "k_multiple")
 """Rules that CUDA families share and this one does not: x comes padded, and in the order of w."""
@@ -154,16 +135,7 @@ RULES: tuple[Rule, ...] = (
         for rule in problem_rules("wgmma8", experts=True)
         if rule.name.removeprefix("wgmma8_") not in _LEFT_OUT
     ),
-    problem_rule(
-        "wgmma8",
-        "wgmma8_hopper_device",
-        lambda p, d: capability(d) == (9, 0),
-        lambda p, d: (
-            f"family 'wgmma8' needs compute capability 9.0, but '{d.name}' has "
-            f"{'.'.join(map(str, capability(d)))}"
-        ),
-        static=True,
-    ),
+    hopper_rule("wgmma8"),
     problem_rule(
         "wgmma8",
         "wgmma8_layout",
@@ -223,19 +195,7 @@ RULES: tuple[Rule, ...] = (
             f"can gather, but got block_m={c.block_m}"
         ),
     ),
-    _rule(
-        "block_m",
-        lambda c, p, d: (
-            16 <= c.block_m <= 256 and c.block_m % (16 if c.block_m <= 128 else 32) == 0
-        ),
-        lambda c, p, d: (
-            "block_m must be a multiple of 16 up to 128, or of 32 up to 256, but got "
-            f"block_m={c.block_m}"
-        ),
-        static=True,
-    ),
-    _range("warpgroups", 1, 4),
-    _range("tiles_n", 1, 4),
+    *tile_rules("wgmma8"),
     _rule(
         "rows_in_a_copy",
         lambda c, p, d: c.warpgroups * c.tiles_n <= 4 * c.k_warpgroups,
@@ -245,45 +205,8 @@ RULES: tuple[Rule, ...] = (
         ),
         static=True,
     ),
-    _rule(
-        "cluster_n",
-        lambda c, p, d: c.cluster_n in (1, 2, 4),
-        lambda c, p, d: f"cluster_n must be 1, 2 or 4, but got {c.cluster_n}",
-        static=True,
-    ),
-    _rule(
-        "cluster_shares_x",
-        lambda c, p, d: c.block_m % (8 * c.cluster_n) == 0,
-        lambda c, p, d: (
-            "`block_m % (8 * cluster_n) == 0` must hold, but got "
-            f"block_m={c.block_m}, cluster_n={c.cluster_n}"
-        ),
-        static=True,
-    ),
     _range("num_stages", 2, 32),
-    _range("raster_group_m", 1, 64),
-    _range("blocks_per_sm", 1, 4),
-    _range("stream_k", 0, 1),
     _range("promote", 0, 1),
-    _rule(
-        "split_k",
-        lambda c, p, d: (
-            c.split_k in (1, 2, 4) and (c.split_k == 1 or (c.cluster_n == 1 and c.stream_k == 0))
-        ),
-        lambda c, p, d: (
-            "split_k must be 1, 2 or 4, and not beside cluster_n or stream_k, but got "
-            f"split_k={c.split_k}, cluster_n={c.cluster_n}, stream_k={c.stream_k}"
-        ),
-        static=True,
-    ),
-    _rule(
-        "split_k_shares",
-        lambda c, p, d: -(-p.k // _UNIT_K) >= c.split_k,
-        lambda c, p, d: (
-            f"each of split_k={c.split_k} blocks must have 128 columns or a part of them, but got "
-            f"k={p.k}"
-        ),
-    ),
     _rule(
         "k_warpgroups",
         lambda c, p, d: c.k_warpgroups in (1, 2, 4),
@@ -310,7 +233,6 @@ RULES: tuple[Rule, ...] = (
         ),
         static=True,
     ),
-    _range("dependent_launch", 0, 1),
     _rule(
         "promotes_groups",
         lambda c, p, d: c.promote == 1 or not needs_promotion(p),
@@ -332,37 +254,5 @@ RULES: tuple[Rule, ...] = (
             f"{c.blocks_per_sm}; more were not shown to give equal bits"
         ),
     ),
-    _rule(
-        "registers_fit",
-        lambda c, p, d: wgmma8_registers(c, p)[0] <= wgmma8_registers(c, p)[1],
-        lambda c, p, d: (
-            f"a thread would need {wgmma8_registers(c, p)[0]} registers, but gets "
-            f"{wgmma8_registers(c, p)[1]}; lower tiles_n or block_m"
-        ),
-    ),
-    _rule(
-        "tiles_countable",
-        lambda c, p, d: max(p.m, p.n, _tiles(c, p)) <= _COUNT_MOST,
-        lambda c, p, d: (
-            f"m, n and their tiles must not be more than {_COUNT_MOST}, but got m={p.m}, n={p.n}, "
-            f"{_tiles(c, p)} tiles"
-        ),
-    ),
-    _rule(
-        "smem_fits",
-        lambda c, p, d: wgmma8_smem_bytes(c, p) <= smem_per_block(d),
-        lambda c, p, d: (
-            f"`smem_bytes <= {smem_per_block(d)}` must hold on '{d.name}', but got "
-            f"{wgmma8_smem_bytes(c, p)}; lower num_stages"
-        ),
-    ),
-    _rule(
-        "blocks_per_sm_fit",
-        lambda c, p, d: blocks_fit(d, c.blocks_per_sm, wgmma_threads(c), wgmma8_smem_bytes(c, p)),
-        lambda c, p, d: (
-            f"{c.blocks_per_sm} blocks of {wgmma_threads(c)} threads and "
-            f"{wgmma8_smem_bytes(c, p)} bytes must fit one multiprocessor of '{d.name}'; lower "
-            "blocks_per_sm"
-        ),
-    ),
+    *room_rules("wgmma8", wgmma8_registers, wgmma8_smem_bytes),
 )
