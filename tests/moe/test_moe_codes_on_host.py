@@ -3,16 +3,13 @@ formats of each kind, for GPUs that no machine at hand has."""
 
 from __future__ import annotations
 
-import sys
 from ctypes import c_longlong
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
-
+from host_experts import EXPERTS, check_rows, tiles_of
 from host_kernels import address, library, quantized_on_host
 from mma_bytes_cases import PLAIN_BYTES
 
@@ -45,22 +42,6 @@ extern "C" void run(const void* x, const float* x_scales, const void* codes, con
             [&] { block_mma_experts<Config>(0, call, experts); });
 }
 """
-EXPERTS = 4
-
-
-def tiles_of(chosen: torch.Tensor, block_m: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tiles and places of their rows, as the kernels around grouped products list them; one more
-    that has no rows."""
-    order, tiles, places = chosen.sort(stable=True).indices, [], []
-    for expert in range(EXPERTS + 1):
-        first, count = int((chosen < expert).sum()), int((chosen == expert).sum())
-        for done in range(0, count, block_m):
-            rows = order[first + done : first + min(done + block_m, count)].tolist()
-            tiles.append([-1 if expert == EXPERTS else expert, first + done, len(rows)])
-            places.append(rows + [0] * (block_m - len(rows)))
-    listed = [[*tile, len(tiles)] for tile in [*tiles, [-1, 0, 0]]]
-    made = torch.tensor([*places, [0] * block_m], dtype=torch.int32)
-    return torch.tensor(listed, dtype=torch.int32), made
 
 
 def check(
@@ -97,14 +78,8 @@ def check(
         *(len(tiles), top_k, n, k),
         *map(c_longlong, (*sizes, scales.stride(0))),
     )
-    wanted = torch.zeros(m * top_k, n, dtype=torch.float64)
     flat = requantized(x, activation).double().repeat_interleave(top_k, 0)
-    for expert, weight in enumerate(weights):
-        mine = chosen == expert
-        wanted[mine] = flat[mine] @ weight.dequantize().double().T + bias[expert].double()
-    error, size = (out[:, :n].double() - wanted).norm(dim=1), wanted.norm(dim=1)
-    assert bool((error <= 6e-3 * size + 1e-6).all()), (format, config)
-    assert out[:, n:].isnan().all()
+    check_rows(out, flat, chosen, weights, bias)
 
 
 def test_scales_of_groups_of_x_are_gathered_with_their_rows(tmp_path):
