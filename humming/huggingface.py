@@ -106,75 +106,79 @@ def _auto() -> Any:
     return auto
 
 
+class _KeptConfig:
+    """A checkpoint's quantization config, kept as it is: our readers read the file."""
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+    @classmethod
+    def from_dict(
+        cls, config_dict: Mapping[str, Any], return_unused_kwargs: bool = False, **kwargs: Any
+    ) -> Any:
+        made = cls(**config_dict)
+        return (made, kwargs) if return_unused_kwargs else made
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    def get_loading_attributes(self) -> dict[str, Any]:
+        return {}
+
+
+class _FillingQuantizer:
+    """Leaves places in a model before transformers loads it, and fills them afterwards."""
+
+    requires_calibration = True
+
+    def _process_model_before_weight_loading(
+        self,
+        model: Any,
+        checkpoint_files: list[str] | None = None,
+        **_: Any,
+    ) -> None:
+        if not checkpoint_files or not str(checkpoint_files[0]).endswith(".safetensors"):
+            raise CheckpointError(
+                "a quantized checkpoint must be of safetensors files, but got "
+                f"{checkpoint_files[0] if checkpoint_files else 'none'}; convert it first"
+            )
+        self._checkpoint = Checkpoint(Path(checkpoint_files[0]).parent)
+        own = model.dtype  # what the user asked for: it is no argument of this method
+        self._dtype = own if own in ACTIVATIONS else self._checkpoint.dtype
+        self._places = await_layers(model, self._checkpoint, self._dtype)
+        known = [f"^{re.escape(place.stem)}" for place in self._places]
+        old: Iterable[str] = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
+        model._keys_to_ignore_on_load_unexpected = {*old, *known}
+
+    def _process_model_after_weight_loading(self, model: Any, **_: Any) -> Any:
+        fill_layers(self._places, self._checkpoint, self._dtype, model.device)
+        del self._places, self._checkpoint  # open files, which no copy of the model can have
+        return model
+
+    def is_serializable(self, *_: Any, **__: Any) -> bool:
+        return False
+
+    @property
+    def is_trainable(self) -> bool:
+        return False
+
+    @property
+    def is_compileable(self) -> bool:
+        return True
+
+
 @lru_cache(maxsize=1)
 def _classes() -> tuple[type, type]:
-    """The classes by which transformers knows us, derived from its own."""
+    """The classes by which transformers knows us, derived from its own; pickle finds them by these
+    names."""
     _auto()
     from transformers.quantizers.base import HfQuantizer
     from transformers.utils.quantization_config import QuantizationConfigMixin
 
-    class HummingConfig(QuantizationConfigMixin):
-        """A checkpoint's quantization config, kept as it is: our readers read the file."""
-
-        def __init__(self, **values: Any) -> None:
-            self.__dict__.update(values)
-
-        @classmethod
-        def from_dict(
-            cls, config_dict: Mapping[str, Any], return_unused_kwargs: bool = False, **kwargs: Any
-        ) -> Any:
-            made = cls(**config_dict)
-            return (made, kwargs) if return_unused_kwargs else made
-
-        def to_dict(self) -> dict[str, Any]:
-            return dict(self.__dict__)
-
-        def get_loading_attributes(self) -> dict[str, Any]:
-            return {}
-
-    class HummingQuantizer(HfQuantizer):
-        """Leaves places in a model before transformers loads it, and fills them afterwards."""
-
-        requires_calibration = True
-
-        def _process_model_before_weight_loading(
-            self,
-            model: nn.Module,
-            checkpoint_files: list[str] | None = None,
-            **_: Any,
-        ) -> None:
-            if not checkpoint_files or not str(checkpoint_files[0]).endswith(".safetensors"):
-                raise CheckpointError(
-                    "a quantized checkpoint must be of safetensors files, but got "
-                    f"{checkpoint_files[0] if checkpoint_files else 'none'}; convert it first"
-                )
-            self._checkpoint = Checkpoint(Path(checkpoint_files[0]).parent)
-            own: Any = model.dtype  # what the user asked for: it is no argument of this method
-            self._dtype = own if own in ACTIVATIONS else self._checkpoint.dtype
-            self._places = await_layers(model, self._checkpoint, self._dtype)
-            known = [f"^{re.escape(place.stem)}" for place in self._places]
-            old: Iterable[str] = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
-            model._keys_to_ignore_on_load_unexpected = {*old, *known}  # type: ignore[assignment]
-
-        def _process_model_after_weight_loading(self, model: nn.Module, **_: Any) -> nn.Module:
-            fill_layers(self._places, self._checkpoint, self._dtype, model.device)  # type: ignore[arg-type]
-            del self._places, self._checkpoint  # open files, which no copy of the model can have
-            return model
-
-        def is_serializable(self, *_: Any, **__: Any) -> bool:
-            return False
-
-        @property
-        def is_trainable(self) -> bool:
-            return False
-
-        @property
-        def is_compileable(self) -> bool:
-            return True
-
-    for made in (HummingConfig, HummingQuantizer):  # by these names pickle finds them
-        made.__qualname__ = made.__name__
-    return HummingConfig, HummingQuantizer
+    return (
+        type("HummingConfig", (_KeptConfig, QuantizationConfigMixin), {"__module__": __name__}),
+        type("HummingQuantizer", (_FillingQuantizer, HfQuantizer), {"__module__": __name__}),
+    )
 
 
 def __getattr__(name: str) -> Any:
