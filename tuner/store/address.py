@@ -9,13 +9,13 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
-
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from typing import TYPE_CHECKING, Literal
 
 from humming.errors import StoreError
 from humming.spec.naming import did_you_mean
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 _SQLITE = ("sqlite", "sqlite+pysqlite")
 _POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
@@ -82,6 +82,10 @@ def _sqlite(path: str) -> Address:
 
 
 def _postgres(text: str) -> Address:
+    # Here, as a process that serves from a SQLite file need not wait for its import.
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
     # Nothing of the text goes into these messages, as any part of a mistyped URL may be the
     # password.
     url: URL | None = None

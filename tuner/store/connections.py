@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
@@ -24,6 +23,7 @@ from humming.errors import StoreAwayError, StoreError
 from humming.spec.canonical import canonical_json
 from humming.spec.identity import Identity
 from humming.spec.problem import Problem
+from tuner.store import sqlite_files
 from tuner.store.address import Address
 
 T = TypeVar("T")
@@ -64,7 +64,8 @@ class Connections:
         self._connected = False
         self._patience_s = PATIENCE_S[address.kind] if patient else HASTE_S
         if address.kind == "sqlite":
-            mode = ("rwc" if create else "rw") if write else _read_mode(address)
+            assert address.path is not None
+            mode = ("rwc" if create else "rw") if write else sqlite_files.read_mode(address.path)
             busy_s = None if patient else HASTE_S
             self._reader = _sqlite_engine(address, mode, "BEGIN", busy_s=busy_s)
             self._writer = _sqlite_engine(address, mode, "BEGIN IMMEDIATE", busy_s=busy_s)
@@ -174,7 +175,7 @@ def use_wal(connections: Connections) -> None:
 
     def switch() -> str:
         # Outside any transaction, where SQLite wants it; so not by way of an engine.
-        connection = _connect_sqlite(connections.address, "rwc")
+        connection = sqlite_files.connect(path, "rwc", BUSY_S)
         try:
             return str(connection.execute("PRAGMA journal_mode=WAL").fetchone()[0])
         finally:
@@ -283,33 +284,6 @@ def _explain_sqlite(said: str, address: Address) -> str:
     return f"{address.shown} cannot be used ({said})"
 
 
-def _connect_sqlite(address: Address, mode: str, busy_s: float | None = None) -> sqlite3.Connection:
-    assert address.path is not None
-    # isolation_level=None: the engine's own BEGIN is the only one. Pooled connections may change
-    # threads.
-    return sqlite3.connect(
-        f"file:{quote(os.fsencode(address.path.absolute()))}?{_modes(mode)}",
-        uri=True,
-        timeout=BUSY_S if busy_s is None else busy_s,
-        isolation_level=None,
-        check_same_thread=False,
-    )
-
-
-def _modes(mode: str) -> str:
-    return "immutable=1" if mode == "immutable" else f"mode={mode}"
-
-
-def _read_mode(address: Address) -> str:
-    """ "ro", or "immutable" where the folder cannot hold the files that WAL mode needs even for
-    reading.
-    """
-    assert address.path is not None
-    wal = address.path.with_name(address.path.name + "-wal")
-    needs_files = not wal.exists() and not os.access(address.path.parent, os.W_OK)
-    return "immutable" if needs_files else "ro"
-
-
 def _sqlite_engine(
     address: Address,
     mode: str,
@@ -318,8 +292,11 @@ def _sqlite_engine(
     foreign_keys: bool = True,
     busy_s: float | None = None,
 ) -> Engine:
+    path = address.path
+    assert path is not None
+
     def connect() -> sqlite3.Connection:
-        connection = _connect_sqlite(address, mode, busy_s)
+        connection = sqlite_files.connect(path, mode, BUSY_S if busy_s is None else busy_s)
         connection.execute(f"PRAGMA foreign_keys={'ON' if foreign_keys else 'OFF'}")
         # FULL: a candidate that takes the whole machine down must still be found in in_flight
         # afterwards.

@@ -1,21 +1,29 @@
 """The entry point `humming.tables`, by which the runtime asks a database for a tuned table, and the
 end of a tuning, which writes one. No SQL here.
+
+SQLAlchemy is imported only where a table must be fetched: a process that serves would wait longer
+for that than for all else.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from humming.dispatch.intervals import Origin
-from humming.dispatch.pointers import CURRENT, absent, is_id
+from humming.dispatch.pointers import CURRENT, absent, is_id, pointed
+from humming.dispatch.sources import load_table
 from humming.dispatch.tables import TunedTable, encode, keep_generation
 from humming.errors import TableError
 from humming.settings import spare_tables_dir, tables_dir
-from tuner.store import migrate
+from tuner.store import sqlite_files
+from tuner.store.address import parse
+from tuner.store.disks import require_local
 from tuner.store.entries import entries
-from tuner.store.open import open_store
 from tuner.store.records import Winner
-from tuner.store.store import Store
+
+if TYPE_CHECKING:
+    from tuner.store.store import Store
 
 
 def resolve(url: str, generation: str = CURRENT) -> Path | None:
@@ -25,6 +33,12 @@ def resolve(url: str, generation: str = CURRENT) -> Path | None:
     Where no generation was written yet, `current` is what the winners say. Waits for no lock, as
     who asks is about to serve. Raises StoreError, or TableError where other generations are there.
     """
+    here = _at_hand(url, generation)
+    if here is not None:
+        return here
+    from tuner.store import migrate
+    from tuner.store.open import open_store
+
     if migrate.revision(url, patient=False) is None:
         return None
     with open_store(url, write=False, patient=False) as store:
@@ -40,6 +54,24 @@ def resolve(url: str, generation: str = CURRENT) -> Path | None:
             return None
         found = store.winners()
     return _kept(url, *encode(entries(found), origins(found)), CURRENT) if found else None
+
+
+def _at_hand(url: str, name: str) -> Path | None:
+    """The sound file of the generation that a SQLite database says `name` names, where a folder of
+    its tables says the same; None where the database must be asked for more."""
+    file = parse(url).path
+    if file is None or is_id(name) or not file.is_file():
+        return None
+    require_local(file)
+    id = sqlite_files.named(file, name)
+    for folder in (tables_dir(url), spare_tables_dir(url)):
+        try:
+            path = pointed(folder, name)
+            if path is not None and path.stem == id and load_table(path) is not None:
+                return path
+        except TableError:  # damaged: it is fetched anew
+            continue
+    return None
 
 
 def _kept(url: str, id: str, content: bytes, name: str | None) -> Path | None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -170,7 +168,7 @@ def test_an_id_that_is_here_needs_no_server_and_a_name_serves_its_last_table(
     def away(*_: object) -> None:
         raise StoreError("cannot reach it")
 
-    monkeypatch.setattr("tuner.store.tables.open_store", away)
+    monkeypatch.setattr("tuner.store.open.open_store", away)
     assert locate(f"@{made.id}") == made.path
     with pytest.warns(RuntimeWarning, match="its last table serves"):
         assert load_table("@prod") == made
@@ -212,75 +210,3 @@ def test_a_role_that_can_only_read_serves(store: Store, url: str, data: Path) ->
         assert made is not None and reader.generations.named("current") == made.id
         with pytest.raises(StoreError, match="reading only"):
             reader.generations.name("prod", made.id)
-
-
-@pytest.fixture
-def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str, str]:
-    """A SQLite database without its folder of tables: the file, its current generation, `prod`."""
-    monkeypatch.setenv("HUMMING_DATA", str(tmp_path / "data"))
-    first, copy = tmp_path / "d" / "x.db", tmp_path / "cp" / "x.db"
-    copy.parent.mkdir()
-    with open_store(str(first)) as store:
-        ids = []
-        for config in (CONFIG, OTHER):
-            promote(store, config)
-            made = publish(store, tables_dir(str(first)))
-            assert made is not None
-            ids.append(made.id)
-        store.generations.name("prod", ids[0])
-    shutil.copy(first, copy)
-    monkeypatch.setenv("HUMMING_DB", str(copy))
-    return copy, ids[1], ids[0]
-
-
-def test_a_copied_file_brings_its_tables_along(copied: tuple[Path, str, str]) -> None:
-    file, current, prod = copied
-    assert served() == served(str(file)) == current
-    assert served("@prod") == served(f"@{prod}") == prod
-    assert locate() == tables_dir() / f"{current}.json"
-    shutil.rmtree(tables_dir())
-    assert served() == current and served("@prod") == prod
-
-
-def test_a_folder_older_than_its_restored_database_is_brought_up(
-    copied: tuple[Path, str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, current, prod = copied
-    assert served() == current
-    (tables_dir() / "current").write_text(f"{prod}\n")
-    assert served() == current
-    asked: list[str] = []
-    monkeypatch.setattr("tuner.store.tables.open_store", lambda url, **_: asked.append(url))
-    assert served() == current and not asked  # once for each state of the file
-
-
-def test_a_folder_that_cannot_be_written_is_stood_in_for(
-    copied: tuple[Path, str, str], tmp_path: Path
-) -> None:
-    _, current, _ = copied
-    tables_dir().write_text("no folder")
-    path = locate()
-    assert path is not None and path.is_relative_to(tmp_path / "data") and served() == current
-
-
-def test_a_database_that_cannot_be_asked_warns_and_stops_nothing(
-    copied: tuple[Path, str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file, current, _ = copied
-    monkeypatch.setattr("tuner.store.connections.HASTE_S", 0.05)
-    holder = sqlite3.connect(file)
-    holder.execute("PRAGMA locking_mode=EXCLUSIVE")
-    holder.execute("BEGIN EXCLUSIVE")
-    with pytest.warns(RuntimeWarning, match="kept locked.*none of its tables serves"):
-        assert load_table() is None
-    with pytest.raises(TableError, match="kept locked"):
-        load_table(str(file))
-    holder.close()
-    file.touch()
-    assert served() == current
-    shutil.rmtree(tables_dir())
-    file.write_bytes(b"garbage, and no database")
-    with pytest.warns(RuntimeWarning, match="not a SQLite database"):
-        assert load_table() is None
-    file.unlink()
-    assert load_table() is None
