@@ -20,6 +20,7 @@ from tuner.store.store import Store
 
 FINITE = st.floats(min_value=1e-6, max_value=1e12)
 TEXT = st.text(st.characters(exclude_categories=[]), max_size=40)
+SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 def test_a_finished_trial_is_read_back_as_it_was_written(store: Store) -> None:
@@ -88,7 +89,7 @@ def test_an_error_that_is_no_number_is_stored_as_unknown(store: Store, error: fl
     assert store.measurements(HERE)[0].error is None
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=SLOW)
 @given(us=FINITE, samples=st.lists(FINITE, max_size=5), detail=TEXT, note=TEXT)
 def test_numbers_and_texts_survive_exactly(
     store: Store, us: float, samples: list[float], detail: str, note: str
