@@ -10,9 +10,10 @@ import torch
 from humming.dispatch.sources import load_table, locate
 from humming.errors import LayoutError
 from humming.quantize.layout import PackedWeight
-from humming.quantize.tensor import QuantizedTensor
+from humming.quantize.tensor import QuantizedTensor, check_tensor
 from humming.serving.layer_spec import LayerSpec
 from humming.serving.op import through_op
+from humming.serving.operands import check_bias
 from humming.spec.layouts import row_scaled
 from humming.state import ACTIVATIONS, packed_on_device
 
@@ -35,14 +36,15 @@ def gemm(
             f"gemm takes a QuantizedTensor or a PackedWeight, but got {type(weight).__name__}; "
             "quantize the weight with humming.quantize"
         )
-    if not isinstance(x, torch.Tensor):
-        raise LayoutError(f"gemm takes a tensor x [..., k], but got {type(x).__name__}")
+    check_tensor(x, "x", "[..., k]")
     if isinstance(weight, QuantizedTensor):
         kept = weight.scales.dtype
         own = kept if kept in ACTIVATIONS and not row_scaled(weight.weight_format) else x.dtype
         packed = packed_on_device(weight, own if own in ACTIVATIONS else torch.bfloat16)
     else:
         packed = weight
+    if bias is not None:
+        check_bias(bias, packed.n)
     path = locate(table) if table is not None else None
     if path is not None:
         load_table(path)

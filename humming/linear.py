@@ -17,7 +17,7 @@ from humming.errors import FormatError, LayoutError
 from humming.packed_module import BUFFERS, PackedModule
 from humming.plan import place_of
 from humming.quantize.quantizers import empty, quantize
-from humming.quantize.tensor import QuantizedTensor, describe
+from humming.quantize.tensor import QuantizedTensor, check_tensor, describe
 from humming.serving.binding import bind, bound
 from humming.serving.op import through_op
 from humming.serving.operands import NO_BACKWARD, check_bias, check_call, check_tensors
@@ -101,6 +101,11 @@ class HummingLinear(PackedModule):
         `dtype` is the layer's type; None takes that of the scales, or bf16 where x cannot have it,
         or where the one scale of a row is fp32 on CUDA, which serves fp16 as well.
         """
+        if not isinstance(weight, QuantizedTensor):
+            raise LayoutError(
+                f"from_quantized takes a QuantizedTensor, but got {type(weight).__name__}; make "
+                "one of floats with humming.quantize"
+            )
         if bias is not None:
             check_bias(bias, weight.shape[0])
         own, on_cuda = weight.scales.dtype, weight.codes.is_cuda
@@ -143,13 +148,18 @@ class HummingLinear(PackedModule):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., n] in x's dtype. Raises LayoutError where `x` does not fit or needs a gradient."""
         if _compiling():
+            check_tensor(x, "x", "[..., k]")
             to = autocast_dtype(x)
             return self._through_op(x) if to is None else self._under_autocast(x, to)
-        call = self._warm.get((x.shape, x.dtype, _num_threads()))
-        if call is not None:
-            out = call(x, self._buffers)
-            if out is not None:
-                return out
+        try:
+            call = self._warm.get((x.shape, x.dtype, _num_threads()))
+            if call is not None:
+                out = call(x, self._buffers)
+                if out is not None:
+                    return out
+        except Exception:  # one that is no such tensor: who has a right x pays for no check
+            check_tensor(x, "x", "[..., k]")
+            raise
         return self._forward_carefully(x)
 
     def prepare(
@@ -195,6 +205,7 @@ class HummingLinear(PackedModule):
 
     def _forward_carefully(self, x: torch.Tensor) -> torch.Tensor:
         """A call that is a first one, wrong, or watched by a mode."""
+        check_tensor(x, "x", "[..., k]")
         to = autocast_dtype(x)
         if to is not None:
             return self._under_autocast(x, to)

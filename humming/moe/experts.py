@@ -16,7 +16,8 @@ from humming.moe.router import check_top_k, combine
 from humming.moe.rows import Rows
 from humming.moe.stack import ExpertStack
 from humming.quantize.quantizers import quantize
-from humming.quantize.tensor import QuantizedTensor
+from humming.quantize.tensor import QuantizedTensor, check_tensor
+from humming.state import ACTIVATIONS
 
 
 class HummingExperts(nn.Module):
@@ -65,6 +66,8 @@ class HummingExperts(nn.Module):
         `top_k`, the experts of a token, is what tables are looked up by before the first call; only
         a rank that says its `first_expert` may have fewer experts. Raises LayoutError.
         """
+        check_tensor(up, "up", "[experts, n, h]")
+        check_tensor(down, "down", "[experts, h, i]")
         if up.ndim != 3 or down.ndim != 3 or len(up) != len(down):
             raise LayoutError(
                 "experts' weights must be [experts, n, k], but got "
@@ -148,9 +151,13 @@ def _activation(given: ExpertActivation | str | None) -> ExpertActivation:
 
 
 def check_hidden(x: torch.Tensor, h: int) -> None:
-    """Raises LayoutError where `x` is not [.., h]."""
-    if not isinstance(x, torch.Tensor):
-        raise LayoutError(f"hidden_states must be a tensor [.., {h}], but got {type(x).__name__}")
+    """Raises LayoutError where `x` is not floats [.., h]."""
+    check_tensor(x, "hidden_states", "[.., h]")
+    if x.dtype not in ACTIVATIONS:
+        raise LayoutError(
+            "hidden_states must be fp32, bf16 or fp16, but got "
+            f"{str(x.dtype).removeprefix('torch.')}; convert them with .to()"
+        )
     if x.ndim < 1 or x.shape[-1] != h:
         raise LayoutError(f"hidden_states must be [.., {h}], but got {list(x.shape)}")
 
@@ -158,10 +165,7 @@ def check_hidden(x: torch.Tensor, h: int) -> None:
 def _check_choice(m: int, ids: torch.Tensor, weights: torch.Tensor) -> None:
     """Raises LayoutError where ids and weights are not both [m, top_k]."""
     for name, choice in (("ids", ids), ("weights", weights)):
-        if not isinstance(choice, torch.Tensor):
-            raise LayoutError(
-                f"{name} must be a tensor [m, top_k], but got {type(choice).__name__}"
-            )
+        check_tensor(choice, name, "[m, top_k]")
     if ids.ndim != 2 or ids.shape[0] != m or ids.shape != weights.shape:
         raise LayoutError(
             f"ids and weights must both be [{m}, top_k] for {m} rows of x, but got "

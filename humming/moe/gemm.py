@@ -15,7 +15,7 @@ from humming.moe.plan import ExpertsSpec
 from humming.moe.router import check_top_k
 from humming.moe.rows import Rows
 from humming.quantize.experts import PackedExperts, pack_experts
-from humming.quantize.tensor import SCALE_DTYPES, QuantizedTensor
+from humming.quantize.tensor import SCALE_DTYPES, QuantizedTensor, check_tensor
 from humming.spec.routing import UNIFORM
 from humming.state import ACTIVATIONS, layout_on
 
@@ -47,8 +47,9 @@ def moe_gemm(
     `top_k` and `routing` are what tuned tables are looked up by, where ids do not say top_k. Raises
     LayoutError on a shape, type or device that does not fit.
     """
-    if not isinstance(x, torch.Tensor):
-        raise LayoutError(f"x must be a tensor of floats, but got {type(x).__name__}")
+    check_tensor(x, "x", "of floats")
+    if bias is not None:
+        check_tensor(bias, "bias", "[experts, n]")
     if top_k is not None:
         check_top_k(top_k)
     packed = _packed(x, weight)

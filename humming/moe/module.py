@@ -15,6 +15,7 @@ from humming.linear import HummingLinear
 from humming.modes import batch_invariant
 from humming.moe.experts import HummingExperts, check_hidden
 from humming.moe.router import RouterRule, check_correction, route, row_logits
+from humming.quantize.tensor import check_tensor
 
 
 class HummingMoE(nn.Module):
@@ -41,6 +42,15 @@ class HummingMoE(nn.Module):
         shared_gate: torch.Tensor | None = None,
     ) -> None:
         super().__init__()
+        _check_types(
+            router=router,
+            experts=experts,
+            rule=rule,
+            correction=correction,
+            router_bias=router_bias,
+            shared=shared,
+            shared_gate=shared_gate,
+        )
         _check_router(router, experts)
         count = len(router)
         rule.check(count)
@@ -116,6 +126,20 @@ class HummingMoE(nn.Module):
         """How tokens are routed."""
         rule = self.rule
         return f"top_k={rule.top_k}, scoring={rule.scoring}, groups={rule.groups}"
+
+
+def _check_types(**parts: object) -> None:
+    """Each part by its name; those that a block must have may not be None."""
+    kinds: dict[str, type] = {"experts": HummingExperts, "rule": RouterRule, "shared": nn.Module}
+    for name, part in parts.items():
+        if part is None and name not in ("router", "experts", "rule"):
+            continue
+        if name not in kinds:
+            check_tensor(part, name, "of floats")
+        elif not isinstance(part, kinds[name]):
+            raise LayoutError(
+                f"{name} must be of the type {kinds[name].__name__}, but got {type(part).__name__}"
+            )
 
 
 def _check_router(router: torch.Tensor, experts: HummingExperts) -> None:

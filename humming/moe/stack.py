@@ -21,7 +21,7 @@ from humming.moe.rows import Rows
 from humming.plan import place_of
 from humming.quantize.experts import PackedExperts, pack_experts, unpack_experts
 from humming.quantize.layout import TENSORS
-from humming.quantize.tensor import SCALE_DTYPES, QuantizedTensor
+from humming.quantize.tensor import SCALE_DTYPES, QuantizedTensor, check_tensor
 from humming.spec.routing import UNIFORM
 from humming.state import (
     ACTIVATIONS,
@@ -63,6 +63,8 @@ class ExpertStack(nn.Module):
         super().__init__()
         if top_k is not None:
             check_top_k(top_k)
+        if bias is not None:
+            check_tensor(bias, "bias", "[experts, n]")
         if bias is not None and tuple(bias.shape) != (weight.experts, weight.n):
             raise LayoutError(
                 f"bias must be [{weight.experts}, {weight.n}], but got {list(bias.shape)}"

@@ -13,7 +13,7 @@ import torch
 from humming.errors import FormatError, LayoutError
 from humming.quantize.clipping import searched
 from humming.quantize.fitting import Fit, Fitter, scale_dtype_of
-from humming.quantize.tensor import QuantizedTensor, describe, scale_shape
+from humming.quantize.tensor import QuantizedTensor, check_tensor, describe, scale_shape
 from humming.quantize.values import encode
 from humming.spec.formats import QuantFormat, TensorFormat
 from humming.spec.naming import did_you_mean
@@ -39,8 +39,7 @@ def quantize(w: torch.Tensor, format: str = "int4g128", method: str = "absmax") 
     Raises FormatError for an unknown format or method, LayoutError for another shape or dtype, or
     where `w` is not finite.
     """
-    if not isinstance(w, torch.Tensor):
-        raise LayoutError(f"quantize takes a tensor [n, k], but got {type(w).__name__}")
+    check_tensor(w, "w", "[n, k]")
     name = str(QuantFormat.parse(format))
     weight = QuantFormat.parse(format).weight
     check_method(method)

@@ -208,6 +208,26 @@ def describe(tensor: torch.Tensor) -> str:
     return f"{_name(tensor.dtype)} {list(tensor.shape)}"
 
 
+def check_tensor(value: object, name: str, shape: str) -> None:
+    """Raises LayoutError unless `value` is a tensor all of whose elements stand in memory; `name`
+    and `shape` are the message's: what it is, and what it should be."""
+    if not isinstance(value, torch.Tensor):
+        raise LayoutError(
+            f"{name} must be a tensor {shape}, but got {type(value).__name__}; make one with "
+            "torch.as_tensor"
+        )
+    if value.layout is torch.strided and not (value.is_nested or value.is_quantized):
+        return
+    kind, way = str(value.layout).removeprefix("torch."), ".to_dense()"
+    if value.is_nested:
+        kind, way = "nested", ".to_padded_tensor()"
+    elif value.is_quantized:
+        kind, way = "quantized", ".dequantize()"
+    raise LayoutError(
+        f"{name} must be a dense tensor {shape}, but got a {kind} one; convert it with {way}"
+    )
+
+
 def _check_input_scale(q: QuantizedTensor) -> None:
     activation, scale = QuantFormat.parse(q.format).activation, q.input_scale
     if scale is None:

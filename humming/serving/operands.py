@@ -6,6 +6,7 @@ import torch
 
 from humming.errors import LayoutError
 from humming.quantize.layout import LAYER_TENSORS, PackedWeight, packed_shapes
+from humming.quantize.tensor import check_tensor
 from humming.serving.layer_spec import SCALE_DTYPE_OF, LayerSpec, x_dtype_of
 from humming.spec.formats import QuantFormat
 from humming.spec.layouts import LAYOUTS, has_row_scales
@@ -28,6 +29,7 @@ def check_call(x: torch.Tensor, spec: LayerSpec, bias: torch.Tensor | None) -> N
 
 def check_bias(bias: torch.Tensor, n: int) -> None:
     """Raises LayoutError unless `bias` is fp32, bf16 or fp16 [n]."""
+    check_tensor(bias, "bias", "[n]")
     if tuple(bias.shape) != (n,) or bias.dtype not in ACTIVATIONS:
         raise LayoutError(
             f"bias must be fp32, bf16 or fp16 [{n}], but got {_name(bias.dtype)} {list(bias.shape)}"

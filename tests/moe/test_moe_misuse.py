@@ -88,6 +88,8 @@ def test_offsets_and_counts_past_32_bits_do_not_wrap():
         ({"ids": None, "counts": torch.ones(4, dtype=torch.int32)}, "counts must be 5 numbers"),
         ({"ids": None, "offsets": torch.ones(4, dtype=torch.int32)}, "offsets must be 6 numbers"),
         ({"ids": None, "counts": [1]}, "counts must be .* but got list"),
+        ({"bias": [1.0]}, r"bias must be a tensor \[experts, n\], but got list"),
+        ({"x": torch.randn(6, 72).to_sparse()}, "x must be a dense tensor .* got a sparse_coo one"),
         ({"top_k": -3}, "`top_k >= 1` must hold .* but got -3"),
         ({"first_expert": -1}, "`0 <= first_expert"),
     ],
@@ -102,6 +104,7 @@ def test_what_moe_gemm_does_not_take_is_said_in_a_sentence(change, says):
 
 
 GROUPED = RouterRule(2, groups=3)
+ROUTER, UP = torch.ones(EXPERTS, H), torch.ones(EXPERTS, 2 * 32, H)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +124,20 @@ GROUPED = RouterRule(2, groups=3)
         (lambda: route(torch.randn(2, 6), GROUPED, torch.zeros(1)), "correction must be"),
         (lambda: block_of()(torch.randn(3, 63)), r"hidden_states must be \[.., 64\]"),
         (lambda: block_of()([1.0]), "hidden_states must be a tensor"),
+        (
+            lambda: block_of()(torch.ones(3, H, dtype=torch.bool)),
+            "hidden_states must be fp32.* bool",
+        ),
+        (lambda: block_of(router=None), "router must be a tensor .* got NoneType"),
+        (lambda: block_of(correction=[0.0] * 6), "correction must be a tensor .* got list"),
+        (lambda: block_of(router_bias=0.0), "router_bias must be a tensor .* got float"),
+        (lambda: block_of(shared_gate=[0.0]), "shared_gate must be a tensor .* got list"),
+        (lambda: block_of(shared=3), "shared must be of the type Module, but got int"),
+        (lambda: humming.HummingMoE(ROUTER, None, GROUPED), "experts must be of the type Humming"),
+        (lambda: humming.HummingMoE(ROUTER, experts_of(), 2), "rule must be of the type RouterR"),
+        (lambda: humming.HummingExperts.from_float([1.0], UP), "up must be a tensor .* got list"),
+        (lambda: humming.HummingExperts.from_float(UP, None), "down must be a tensor .* NoneType"),
+        (lambda: experts_of(up_bias=[0.0]), "bias must be a tensor .* got list"),
         (lambda: block_of(RouterRule(3)), "must agree about top_k, but got 3 and 2"),
         (lambda: RouterRule(2.5), "`top_k >= 1` must hold as a whole number, but got 2.5"),
     ],

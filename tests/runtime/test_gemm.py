@@ -158,8 +158,8 @@ def test_gemm_compiles_without_a_graph_break(backend):
 def test_what_is_no_tensor_model_or_name_is_refused_in_a_sentence():
     q = humming.quantize(torch.randn(8, 64), "int4g32")
     for call, words in (
-        (lambda: humming.gemm([1.0], q), "takes a tensor"),
-        (lambda: humming.quantize([[1.0]], "int4"), "takes a tensor"),
+        (lambda: humming.gemm([1.0], q), "x must be a tensor"),
+        (lambda: humming.quantize([[1.0]], "int4"), "w must be a tensor"),
         (lambda: humming.quantize(torch.ones(2, 8), None), "a format is text"),
         (lambda: humming.convert("model", "int4"), "takes an nn.Module"),
     ):
