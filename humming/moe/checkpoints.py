@@ -15,6 +15,7 @@ from humming.checkpoints.config.config_file import read_config
 from humming.checkpoints.config.text_config import text_config
 from humming.checkpoints.folder import Checkpoint
 from humming.checkpoints.layer import CheckpointLayer
+from humming.checkpoints.stored import FLOATS
 from humming.errors import CheckpointError
 from humming.linear import HummingLinear
 from humming.moe.activations import ExpertActivation
@@ -102,6 +103,12 @@ def _tensor(wanted: _Wanted, name: str, needed: bool) -> torch.Tensor | None:
     return module.scales(name) if needed or module.has(name) else None
 
 
+def _floats(wanted: _Wanted, name: str) -> bool:
+    """Whether the block has a tensor of this name, and one of floats."""
+    full, files = f"{wanted.block}.{name}", wanted.checkpoint.files
+    return full in files and files.info(full).dtype in FLOATS
+
+
 def _experts(wanted: _Wanted, count: int) -> tuple[tuple[ExpertStack, ExpertStack], int]:
     """Both projections of this rank's experts, and the number of the first."""
     rank, size = wanted.ep
@@ -113,8 +120,7 @@ def _experts(wanted: _Wanted, count: int) -> tuple[tuple[ExpertStack, ExpertStac
     each = count // size
     numbers = range(rank * each, (rank + 1) * each)
     *up, down = wanted.form.parts
-    stacked = f"{wanted.block}.experts.{'gate_up_proj' if len(up) == 2 else 'up_proj'}"
-    if stacked in wanted.checkpoint.files:
+    if _floats(wanted, f"experts.{'gate_up_proj' if len(up) == 2 else 'up_proj'}"):
         layers = _stacked_layers(wanted, numbers)
         return (_stack(wanted, layers[0], each), _stack(wanted, layers[1], each)), numbers.start
     ups = (_expert(wanted, number, up, rows=wanted.tp) for number in numbers)

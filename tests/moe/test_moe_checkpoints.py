@@ -194,6 +194,24 @@ def test_gpt_oss_in_mxfp4_is_read_as_it_is_stored(tmp_path):
         torch.testing.assert_close(ours(x), answer(module, x), atol=1e-3, rtol=1e-3)
 
 
+def test_stacked_experts_in_fp8_are_read_with_their_scales(tmp_path):
+    module, config = block_of("qwen3_moe")
+    tensors = {n: t for n, t in stored("qwen3_moe", module).items() if ".experts." not in n}
+    generator = torch.Generator().manual_seed(5)
+    wholes = {}
+    for name, n, k in (("gate_up_proj", 2 * WIDTH, H), ("down_proj", H, WIDTH)):
+        codes = torch.randn(EXPERTS, n, k, generator=generator).to(torch.float8_e4m3fn)
+        scales = torch.rand(EXPERTS, generator=generator) / 16 + 0.01
+        wholes[name] = codes.float() * scales[:, None, None]
+        tensors[f"{BLOCK}.experts.{name}"] = codes
+        tensors[f"{BLOCK}.experts.{name}_scale_inv"] = scales
+    write_checkpoint(tmp_path, tensors, {"quant_method": "fp8"}, **config)
+    ours = humming.HummingMoE.from_checkpoint(tmp_path, BLOCK, dtype=torch.float32)
+    for stack, whole in ((ours.experts.up, "gate_up_proj"), (ours.experts.down, "down_proj")):
+        read = torch.stack([q.dequantize(torch.float32) for q in stack.quantized()])
+        torch.testing.assert_close(read, wholes[whole])
+
+
 def test_kimi_in_int4_of_groups_of_32_is_read_as_it_is_stored(tmp_path):
     module, config = block_of("deepseek_v3")
     tensors = stored("deepseek_v3", module)
