@@ -20,8 +20,9 @@ from humming.checkpoints.layer import CheckpointLayer
 from humming.errors import CheckpointError, LayoutError
 from humming.lacking import refuse_absent, refuse_without_bias, warn_of_absent
 from humming.linear import HummingLinear
-from humming.moe.module import HummingMoE
-from humming.state import ACTIVATIONS
+from humming.moe.attach import stacked_sizes
+from humming.moe.checkpoints import check_experts, read_experts
+from humming.state import ACTIVATIONS, layout_on, scales_follow
 
 _EXPERT = re.compile(r"(.+)\.experts\.\d+\.[^.]+")
 _NAMED = 4
@@ -54,10 +55,7 @@ class Place:
     def read(self, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype) -> nn.Module:
         """The layer as the checkpoint holds it, on `device`."""
         if self.experts:
-            block = HummingMoE.from_checkpoint(
-                checkpoint.path, self.stored, device=device, dtype=dtype
-            )
-            return block.experts.eval()
+            return read_experts(checkpoint, self.stored, device, dtype).eval()
         return _layer(checkpoint.layer(self.stored), device, dtype)
 
 
@@ -69,8 +67,10 @@ def attach(model: nn.Module, checkpoint: str | Path | None = None) -> nn.Module:
     None takes the folder that transformers loaded the model from. Layers that the checkpoint holds
     as floats stay. A layer's own weight is freed before the next one is read. Raises
     CheckpointError where the checkpoint is not one of this model, or not quantized, or lacks a
-    layer's scales, codes or bias, or a layer that it quantizes in other blocks; then nothing is
-    replaced. A warning names other layers that it lacks.
+    layer's scales, codes or bias, or an expert's, or a layer that it quantizes in other blocks, and
+    LayoutError where a layer's device does not serve its type; then nothing is replaced. What only
+    a tensor's numbers tell, such as scales that are not finite, is found when its layer is read. A
+    warning names other layers that the checkpoint lacks.
     """
     if not isinstance(model, nn.Module):
         raise LayoutError(f"attach takes an nn.Module, but got {type(model).__name__}")
@@ -78,6 +78,8 @@ def attach(model: nn.Module, checkpoint: str | Path | None = None) -> nn.Module:
     found = places(model, stored)
     spellings = partial(_spellings, prefix=getattr(model, "base_model_prefix", ""))
     warn_of_absent(model, [place.module for place in found], stored, spellings)
+    for place in found:
+        _check_served(place, *_where(place.module, model, stored.dtype))
     for place in found:
         old = place.module
         device, dtype = _where(old, model, stored.dtype)
@@ -159,6 +161,7 @@ def _check_sizes(found: Iterable[Place], path: Path) -> None:
     headers = Checkpoint(path, headers_only=True)
     for place in found:
         if place.experts:
+            _check_experts(place, headers)
             continue
         linear: Any = place.module
         sizes = (linear.out_features, linear.in_features)
@@ -167,6 +170,24 @@ def _check_sizes(found: Iterable[Place], path: Path) -> None:
                 f"{place.stored} must have the sizes of the model's layer, {list(sizes)}, but is "
                 f"{list(headers.layer(place.stored).shape)} in {path}; use its own config"
             )
+
+
+def _check_experts(place: Place, headers: Checkpoint) -> None:
+    sizes = check_experts(headers, place.stored)
+    own = stacked_sizes(place.module)
+    if own is not None and own != sizes:
+        raise CheckpointError(
+            f"{place.stored} must have as many weights as the model's experts, {own[0]} and "
+            f"{own[1]}, but has {sizes[0]} and {sizes[1]} in {headers.path}; use its own config"
+        )
+
+
+def _check_served(place: Place, device: torch.device, dtype: torch.dtype) -> None:
+    """Raises LayoutError, by the layer's name, where `device` does not serve layers of `dtype`."""
+    try:
+        scales_follow(layout_on(device, "int8"), dtype)  # the same for every layout of a device
+    except LayoutError as error:
+        raise LayoutError(f"{place.stored}: {error}") from None
 
 
 def _where(

@@ -39,6 +39,14 @@ def holds_experts(module: nn.Module) -> bool:
     return stacked and _arguments(module) == _ARGUMENTS
 
 
+def stacked_sizes(module: nn.Module) -> tuple[int, int] | None:
+    """How many weights the first and the second projection of all experts have; None where
+    `module` does not hold them so."""
+    if not holds_experts(module):
+        return None
+    return _tensor(_up(module)).numel(), _tensor(module.down_proj).numel()
+
+
 def experts_of(
     module: nn.Module, format: str = "int4g128", method: str = "absmax", top_k: int | None = None
 ) -> HummingExperts:

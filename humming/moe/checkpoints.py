@@ -22,6 +22,7 @@ from humming.moe.activations import ExpertActivation
 from humming.moe.experts import HummingExperts
 from humming.moe.forms import BlockForm, activation_of, form_of
 from humming.moe.module import HummingMoE, SharedExpert
+from humming.moe.router import RouterRule
 from humming.moe.stack import ExpertStack
 from humming.quantize.tensor import QuantizedTensor
 
@@ -38,7 +39,7 @@ class _Wanted:
     block: str
     form: BlockForm
     activation: ExpertActivation
-    top_k: int
+    rule: RouterRule
     device: torch.device | str | None
     dtype: torch.dtype
     format: str | None
@@ -62,39 +63,96 @@ def read_block(
     expert. Float experts are quantized to `format`; to stored ones it may add an activation. Raises
     ModelError, CheckpointError.
     """
-    config = text_config(read_config(path))
-    form = form_of(config)
-    checkpoint = Checkpoint(path)
-    rule = form.rule(config)
-    wanted = _Wanted(
-        checkpoint,
-        block,
-        form,
-        activation_of(config, form),
-        rule.top_k,
-        device,
-        dtype or checkpoint.dtype,
-        format,
-        tp,
-        ep,
-    )
-    router = checkpoint.layer(f"{block}.{form.router}")
-    if form.biased:
-        checkpoint.refuse_without_bias(router.name)
-    told = config.get("topk_method") in (None, _CORRECTED)  # other methods have no correction
+    wanted = _wanted(Checkpoint(path), block, device, dtype, format, tp, ep)
+    form, router = wanted.form, _router(wanted)
+    method = text_config(read_config(path)).get("topk_method")
+    told = method in (None, _CORRECTED)  # other methods have no correction
     correction = _tensor(wanted, form.correction, told) if form.correction else None
-    experts, first = _experts(wanted, router.shape[0])
     shared = _shared(wanted)
     moe = HummingMoE(
         router.dequantized(wanted.dtype),
-        HummingExperts(*experts, wanted.activation, first, rule.scales_input),
-        rule,
+        _experts(wanted, router.shape[0]),
+        wanted.rule,
         None if correction is None else correction.to(torch.float32),
         router.bias,
         shared,
         _shared_gate(wanted, shared is not None),
     )
     return moe if device is None else moe.to(device)
+
+
+def read_experts(
+    checkpoint: Checkpoint, block: str, device: torch.device, dtype: torch.dtype
+) -> HummingExperts:
+    """The experts of the block called `block`, without what stands around them."""
+    wanted = _wanted(checkpoint, block, device, dtype)
+    return _experts(wanted, _router(wanted).shape[0])
+
+
+def check_experts(headers: Checkpoint, block: str) -> tuple[int, int]:
+    """Raises what `read_experts` would raise of names, types and shapes, from headers alone; how
+    many weights the first and the second projection of all experts have."""
+    wanted = _wanted(headers, block)
+    count = _router(wanted).shape[0]
+    first: dict[str, QuantizedTensor] = {}
+    for number in range(count):
+        for part in wanted.form.parts:
+            name = f"{block}.experts.{number}.{part}"
+            weight = headers.layer(name).quantized_weight()
+            wants = first.setdefault(part, weight)
+            if _kind(weight) != _kind(wants):
+                raise _unlike(headers, name, weight, wants)
+    *ups, down = (first[part] for part in wanted.form.parts)
+    for up in ups:
+        if _kind(up) != _kind(ups[0]) or up.shape != down.shape[::-1]:
+            raise _unlike(headers, f"{block}.experts.0", up, down)
+    return count * sum(up.codes.numel() for up in ups), count * down.codes.numel()
+
+
+def _kind(weight: QuantizedTensor) -> tuple[str, tuple[int, int], torch.dtype]:
+    return weight.format, weight.shape, weight.scales.dtype
+
+
+def _unlike(
+    headers: Checkpoint, name: str, one: QuantizedTensor, other: QuantizedTensor
+) -> CheckpointError:
+    return CheckpointError(
+        f"{headers.path}: experts must be alike in format, sizes and type of scales, but got "
+        f"{name} as {one.format} {list(one.shape)} beside {other.format} {list(other.shape)}; its "
+        "config or the file is wrong"
+    )
+
+
+def _wanted(
+    checkpoint: Checkpoint,
+    block: str,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    format: str | None = None,
+    tp: Share = (0, 1),
+    ep: Share = (0, 1),
+) -> _Wanted:
+    config = text_config(read_config(checkpoint.path))
+    form = form_of(config)
+    return _Wanted(
+        checkpoint,
+        block,
+        form,
+        activation_of(config, form),
+        form.rule(config),
+        device,
+        dtype or checkpoint.dtype,
+        format,
+        tp,
+        ep,
+    )
+
+
+def _router(wanted: _Wanted) -> CheckpointLayer:
+    router = wanted.checkpoint.layer(f"{wanted.block}.{wanted.form.router}")
+    if wanted.form.biased:
+        wanted.checkpoint.refuse_without_bias(router.name)
+    return router
 
 
 def _tensor(wanted: _Wanted, name: str, needed: bool) -> torch.Tensor | None:
@@ -109,8 +167,8 @@ def _floats(wanted: _Wanted, name: str) -> bool:
     return full in files and files.info(full).dtype in FLOATS
 
 
-def _experts(wanted: _Wanted, count: int) -> tuple[tuple[ExpertStack, ExpertStack], int]:
-    """Both projections of this rank's experts, and the number of the first."""
+def _experts(wanted: _Wanted, count: int) -> HummingExperts:
+    """This rank's share of the block's `count` experts."""
     rank, size = wanted.ep
     if count % size or not 0 <= rank < size:
         raise CheckpointError(
@@ -119,13 +177,20 @@ def _experts(wanted: _Wanted, count: int) -> tuple[tuple[ExpertStack, ExpertStac
         )
     each = count // size
     numbers = range(rank * each, (rank + 1) * each)
+    up, down = (_stack(wanted, layers, each) for layers in _layers(wanted, numbers))
+    return HummingExperts(up, down, wanted.activation, numbers.start, wanted.rule.scales_input)
+
+
+def _layers(
+    wanted: _Wanted, numbers: range
+) -> tuple[Iterator[CheckpointLayer], Iterator[CheckpointLayer]]:
+    """Both projections of the experts of those numbers, read as they are asked for."""
     *up, down = wanted.form.parts
     if _floats(wanted, f"experts.{'gate_up_proj' if len(up) == 2 else 'up_proj'}"):
-        layers = _stacked_layers(wanted, numbers)
-        return (_stack(wanted, layers[0], each), _stack(wanted, layers[1], each)), numbers.start
+        return _stacked_layers(wanted, numbers)
     ups = (_expert(wanted, number, up, rows=wanted.tp) for number in numbers)
     downs = (_expert(wanted, number, [down], columns=wanted.tp) for number in numbers)
-    return (_stack(wanted, ups, each), _stack(wanted, downs, each)), numbers.start
+    return ups, downs
 
 
 def _expert(
@@ -151,7 +216,7 @@ def _stack(wanted: _Wanted, layers: Iterator[CheckpointLayer], count: int) -> Ex
             biases.append(bias)
             yield weight if wanted.device is None else weight.to(wanted.device)
 
-    stack = ExpertStack.of(weights(), None, wanted.dtype, wanted.top_k, count)
+    stack = ExpertStack.of(weights(), None, wanted.dtype, wanted.rule.top_k, count)
     if any(bias is not None for bias in biases):
         n = stack.spec.n
         rows = [torch.zeros(n) if bias is None else bias.float() for bias in biases]
@@ -159,7 +224,7 @@ def _stack(wanted: _Wanted, layers: Iterator[CheckpointLayer], count: int) -> Ex
             stack.packed(),
             torch.stack(rows).to(stack.packed_codes.device),
             wanted.dtype,
-            wanted.top_k,
+            wanted.rule.top_k,
         )
     return stack
 
