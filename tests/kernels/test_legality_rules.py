@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import platform
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from kernel_cases import code_paths, configs_of
 
+from humming.dispatch.heuristics import heuristic
 from humming.errors import CompileError
 from humming.jit.compiler import compile_source, find_compiler
 from humming.jit.detect import cpu_device
 from humming.jit.source import INCLUDE_DIR, render
+from humming.spec.layouts import CPU_LAYOUT, CUDA_A8_LAYOUT, CUDA_LAYOUT
 from humming.spec.legality import CPU_MAX_ACCUMULATORS, RULES, config_violations
 from humming.spec.problem import Problem
+from tests.gpus import gpu
 
 ASSERTED = re.compile(r'static_assert\([^;]*?"(cpu_\w+)"\)')
 INCLUDED = re.compile(r'#include "(humming/isa/\w+\.h)"')
@@ -64,3 +67,25 @@ def test_the_compiler_refuses_what_the_rule_refuses(rule):
         return
     with pytest.raises(CompileError, match=rule):
         compile_source(render(config, problem), find_compiler())
+
+
+@pytest.mark.parametrize("m", [1, 16, 4096])
+@pytest.mark.parametrize(
+    ("format", "layout", "device"),
+    [
+        ("int4g128", CPU_LAYOUT, cpu_device()),
+        ("int4g128", CUDA_LAYOUT, gpu((8, 0))),
+        ("int4g128", CUDA_LAYOUT, gpu((9, 0))),
+        ("int8-int8", CUDA_A8_LAYOUT, gpu((8, 0))),
+        ("int8-int8", CUDA_A8_LAYOUT, gpu((9, 0))),
+    ],
+)
+def test_a_knob_of_nothing_is_legal_or_not_and_never_an_error(format, layout, device, m):
+    asked = Problem(format, 1024, 4096, m, layout=layout)
+    config = heuristic(asked, device)
+    assert not config_violations(config, asked, device)
+    for knob in (f.name for f in fields(config) if f.type == "int"):
+        least = replace(config, **{knob: -1})
+        assert all(v.reason for v in config_violations(least, asked, device)), knob
+        assert config_violations(least, asked, device), knob
+        config_violations(replace(config, **{knob: 0}), asked, device)

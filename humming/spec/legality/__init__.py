@@ -94,12 +94,23 @@ def problem_violations(family: str, problem: Problem, device: Device) -> list[Vi
 
 def config_violations(config: KernelConfig, problem: Problem, device: Device) -> list[Violation]:
     """The rules that `config` breaks for `problem` on `device`; empty where it is legal."""
+    rules = _RULES_OF.get((config.family, "config"), ())
+    found = (_violation(rule, config, problem, device) for rule in rules)
     broken = problem_violations(config.family, problem, device)
-    return broken or [
-        Violation(rule.name, rule.says(config, problem, device))
-        for rule in _RULES_OF.get((config.family, "config"), ())
-        if not rule.holds(config, problem, device)
-    ]
+    return broken or [violation for violation in found if violation is not None]
+
+
+def _violation(
+    rule: Rule, config: KernelConfig, problem: Problem, device: Device
+) -> Violation | None:
+    try:
+        if rule.holds(config, problem, device):
+            return None
+        return Violation(rule.name, rule.says(config, problem, device))
+    except ZeroDivisionError:  # of a table that somebody else wrote
+        return Violation(
+            rule.name, f"no knob that others are divided by may be 0, but got {config}"
+        )
 
 
 def check_config(config: KernelConfig, problem: Problem, device: Device) -> None:
