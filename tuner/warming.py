@@ -20,12 +20,11 @@ from humming.jit.identity import here
 from humming.settings import cache_dir
 from humming.spec.config import KernelConfig
 from humming.spec.device import Device
-from humming.spec.layouts import layout_for
 from humming.spec.naming import counted
 from humming.spec.problem import Problem
-from humming.spec.routing import UNIFORM
+from tuner.planning.tasks import problem_of
 from tuner.searching.compile_pool import cores
-from tuner.workload import LayerGroup, Workload, read_workload
+from tuner.workload import read_workload
 
 
 @dataclass(frozen=True)
@@ -84,24 +83,6 @@ def _check_cache() -> None:
             f"warm needs a kernel cache that can be written, but {folder} cannot "
             f"({error.strerror}); set HUMMING_CACHE to another folder"
         ) from error
-
-
-def problem_of(group: LayerGroup, workload: Workload, device: Device) -> Problem:
-    """What a layer group asks for on `device`, at any m."""
-    return Problem(
-        format=group.format,
-        n=group.n,
-        k=group.k,
-        m=0,
-        activation_dtype=workload.dtype,
-        output_dtype=workload.dtype,
-        layout=layout_for(device, group.format, group.op),
-        op=group.op,
-        experts=group.experts,
-        top_k=group.top_k,
-        routing=UNIFORM if group.op == "moe" else None,
-        act_order=group.act_order,
-    )
 
 
 def _compile(pairs: list[tuple[KernelConfig, Problem]], device: Device) -> list[bool | str]:

@@ -11,10 +11,9 @@ from humming.spec.config import FAMILIES
 from humming.spec.device import Device
 from humming.spec.dtypes import dtype
 from humming.spec.formats import QuantFormat
-from humming.spec.layouts import layout_for
 from humming.spec.legality import families_for, problem_violations
 from humming.spec.problem import Problem
-from humming.spec.routing import UNIFORM
+from tuner.planning.tasks import problem_of
 from tuner.workload import LayerGroup, Workload, read_workload
 
 FORMATS = (
@@ -95,20 +94,7 @@ def _option(
 ) -> Option:
     problems, reasons = [], []
     for group in groups:
-        problem = Problem(
-            group.format,
-            n=group.n,
-            k=group.k,
-            m=m,
-            activation_dtype=workload.dtype,
-            output_dtype=workload.dtype,
-            layout=layout_for(device, group.format, group.op),
-            op=group.op,
-            act_order=group.act_order,
-            experts=group.experts,
-            top_k=group.top_k,
-            routing=UNIFORM if group.op == "moe" else None,
-        )
+        problem = problem_of(group, workload, device, m)
         problems.append((group, problem))
         if not families_for(problem, device):
             reasons.append(f"{', '.join(group.layers)}: {_why_not(problem, device)}")

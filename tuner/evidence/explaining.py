@@ -23,7 +23,7 @@ from humming.spec.device import Device
 from humming.spec.identity import RULES, TIERS, Identity, Tier, differences, tier
 from humming.spec.problem import Problem
 from tuner.evidence.best import transfer_json
-from tuner.warming import problem_of
+from tuner.planning.tasks import problem_of
 from tuner.workload import LayerGroup, read_workload
 
 

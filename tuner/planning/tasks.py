@@ -112,21 +112,7 @@ def make_tasks(
     skipped: list[Skipped] = []
     for m in m_values:
         for group in workload.problems:
-            problem = Problem(
-                format=group.format,
-                n=group.n,
-                k=group.k,
-                m=m,
-                activation_dtype=workload.dtype,
-                output_dtype=workload.dtype,
-                layout=layout_for(device, group.format, group.op),
-                op=group.op,
-                experts=group.experts,
-                top_k=group.top_k,
-                routing=workload.routing if group.op == "moe" else None,
-                act_order=group.act_order,
-                batch_invariant=workload.batch_invariant and group.op == "dense",
-            )
+            problem = problem_of(group, workload, device, m)
             try:
                 candidates = legal_candidates(problem, device, spaces)
                 _check_memory(problem, memory)
@@ -136,6 +122,25 @@ def make_tasks(
                 continue
             tasks.append(Task(group, problem, candidates, *spans[m]))
     return tasks, skipped
+
+
+def problem_of(group: LayerGroup, workload: Workload, device: Device, m: int = 0) -> Problem:
+    """What a layer group asks for on `device`."""
+    return Problem(
+        format=group.format,
+        n=group.n,
+        k=group.k,
+        m=m,
+        activation_dtype=workload.dtype,
+        output_dtype=workload.dtype,
+        layout=layout_for(device, group.format, group.op),
+        op=group.op,
+        experts=group.experts,
+        top_k=group.top_k,
+        routing=workload.routing if group.op == "moe" else None,
+        act_order=group.act_order,
+        batch_invariant=workload.batch_invariant and group.op == "dense",
+    )
 
 
 def available_bytes() -> int | None:
