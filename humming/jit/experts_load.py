@@ -11,7 +11,7 @@ import torch
 
 from humming.errors import LaunchError
 from humming.jit.cache import CompiledKernel
-from humming.jit.load import STATUS, TORCH_DTYPES
+from humming.jit.load import STATUS, TORCH_DTYPES, PackedOperand
 from humming.jit.pool import parallel_for_address
 
 _ARGS = struct.Struct("=11Q12q")  # the fields of ExpertsArgs: addresses, then sizes and counts
@@ -19,25 +19,12 @@ GROUPINGS = {"indexed": 0, "contiguous": 1, "masked": 2}
 """How rows are given to experts, and the number that says so."""
 
 
-class ExpertsOperand(Protocol):
-    """What a kernel reads of packed experts; quantize.PackedExperts has it."""
+class ExpertsOperand(PackedOperand, Protocol):
+    """What a kernel reads of packed experts, each tensor with `experts` in front;
+    quantize.PackedExperts has it."""
 
     @property
     def experts(self) -> int: ...
-    @property
-    def n(self) -> int: ...
-    @property
-    def k(self) -> int: ...
-    @property
-    def codes(self) -> torch.Tensor: ...
-    @property
-    def scales(self) -> torch.Tensor: ...
-    @property
-    def zero_points(self) -> torch.Tensor | None: ...
-    @property
-    def row_scales(self) -> torch.Tensor | None: ...
-    @property
-    def permutation(self) -> torch.Tensor | None: ...
 
 
 class RowsOperand(Protocol):
