@@ -9,6 +9,22 @@ _SMEM = {(7, 5): (65536, 65536), (8, 0): (166912, 167936), (9, 0): _LARGE, (10, 
 """Compute capability -> shared memory of a block and of a multiprocessor; others have 99 KiB."""
 
 
+CAPABILITIES = (
+    (7, 5),
+    (8, 0),
+    (8, 6),
+    (8, 7),
+    (8, 9),
+    (9, 0),
+    (10, 0),
+    (10, 3),
+    (11, 0),
+    (12, 0),
+    (12, 1),
+)
+"""Compute capabilities for which kernels are compiled."""
+
+
 def gpu(capability: tuple[int, int], sm_count: int = 132, known: bool = True) -> Device:
     """A GPU of `capability`; with `known` False one whose shared memory nobody told."""
     block, sm = _SMEM.get(capability, (101376, 102400)) if known else (None, None)

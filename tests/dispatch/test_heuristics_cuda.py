@@ -12,28 +12,9 @@ from humming.spec.config import SkinnyConfig, WgmmaConfig
 from humming.spec.layouts import CUDA_LAYOUT
 from humming.spec.legality import config_violations, families_for, wgmma_deal
 from humming.spec.problem import M_END, Problem
-from tests.gpus import gpu
+from tests.gpus import CAPABILITIES, gpu
 
-GPUS = st.builds(
-    gpu,
-    st.sampled_from(
-        [
-            (7, 5),
-            (8, 0),
-            (8, 6),
-            (8, 7),
-            (8, 9),
-            (9, 0),
-            (10, 0),
-            (10, 3),
-            (11, 0),
-            (12, 0),
-            (12, 1),
-        ]
-    ),
-    st.integers(1, 300),
-    st.booleans(),
-)
+GPUS = st.builds(gpu, st.sampled_from(CAPABILITIES), st.integers(1, 300), st.booleans())
 PROBLEMS = st.builds(
     Problem,
     format=st.just("int4g128"),

@@ -16,21 +16,8 @@ from humming.spec.device import Device
 from humming.spec.layouts import CUDA_LAYOUT
 from humming.spec.legality import config_violations
 from humming.spec.problem import Problem
-from tests.gpus import gpu
+from tests.gpus import CAPABILITIES, gpu
 
-CAPABILITIES = (
-    (7, 5),
-    (8, 0),
-    (8, 6),
-    (8, 7),
-    (8, 9),
-    (9, 0),
-    (10, 0),
-    (10, 3),
-    (11, 0),
-    (12, 0),
-    (12, 1),
-)
 PLAIN = SkinnyConfig(
     block_m=8,
     tiles_n=4,
