@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import torch
+from host_library import host_library
 from mma_bytes_cases import bytes_problem
 
-from humming.jit.compiler import find_compiler
 from humming.jit.cuda.input_source import InputRecipe, input_source
-from humming.jit.cuda.source import INCLUDE_DIR
 from humming.jit.source import render
 from humming.quantize import QuantizedTensor, pack
 from humming.spec.config import MmaConfig
 from humming.spec.formats import QuantFormat
 from humming.spec.layouts import CUDA_A8_LAYOUT
 
-SHIM = Path(__file__).with_name("host_block")
 _QUANTIZE = """
 extern "C" void run(const void* x, const int* permutation, void* codes, float* scales,
                     long long x_row, long long codes_row, long long scales_pitch, int k,
@@ -52,13 +49,8 @@ extern "C" void run(const void* x, const float* x_scales, const void* codes, con
 
 def library(text: str, arch: int, folder: Path) -> ctypes.CDLL:
     """`text` for compute capability arch / 100, compiled by the C++ compiler."""
-    (folder / "kernel.cpp").write_text(text)
-    command = [find_compiler().path, "-std=c++17", "-O1", "-w", "-fpermissive", "-shared", "-fPIC"]
-    command += [f"-D__CUDA_ARCH__={arch}", f"-D__CUDA_ARCH_SPECIFIC__={arch}"]
-    command += [f"-I{SHIM}", f"-I{INCLUDE_DIR}", "kernel.cpp", "-o", "kernel.so"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:4000]
-    return ctypes.CDLL(str(folder / "kernel.so"))
+    defined = (f"-D__CUDA_ARCH__={arch}", f"-D__CUDA_ARCH_SPECIFIC__={arch}")
+    return host_library(text, folder, "host_block", "-O1", "-fpermissive", *defined)
 
 
 def address(tensor: torch.Tensor | None) -> ctypes.c_void_p:

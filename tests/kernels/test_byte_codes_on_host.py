@@ -4,14 +4,11 @@ C++ compiler: exact, without a GPU."""
 from __future__ import annotations
 
 import ctypes
-import subprocess
-from pathlib import Path
 
 import pytest
 import torch
+from host_library import host_library
 
-from humming.jit.compiler import find_compiler
-from humming.jit.cuda.source import INCLUDE_DIR
 from humming.quantize import layout_cuda_a8
 from humming.quantize.values import decode
 from humming.spec.carriers import carrier
@@ -68,13 +65,7 @@ def library(tmp_path_factory) -> ctypes.CDLL:
     text = '#include "humming/dequant/byte_codes.cuh"\nusing namespace humming;\n'
     for number, way in enumerate(_ways()):
         text += LOOP.format(name=f"f{number}", codes=_codes(*way), low=ZEROS[0], high=ZEROS[1])
-    (folder / "codes.cpp").write_text(text)
-    shim = Path(__file__).with_name("host_block")
-    command = [find_compiler().path, "-std=c++17", "-O0", "-w", "-shared", "-fPIC"]
-    command += [f"-I{shim}", f"-I{INCLUDE_DIR}", "codes.cpp", "-o", "codes.so"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:3000]
-    return ctypes.CDLL(str(folder / "codes.so"))
+    return host_library(text, folder, "host_block", "-O0")
 
 
 def _lane_words(packed: torch.Tensor, bits: int) -> torch.Tensor:

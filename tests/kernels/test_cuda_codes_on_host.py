@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from cuda_cases import problem
+from host_library import host_library
 
-from humming.jit.compiler import find_compiler
-from humming.jit.cuda.source import INCLUDE_DIR
 from humming.jit.cuda.weight_constants import CXX_TYPES, weight_constants
 from humming.jit.load import TORCH_DTYPES
 from humming.quantize import layout_cuda
@@ -113,13 +110,7 @@ def library(tmp_path_factory) -> ctypes.CDLL:
             weights = _weights(has, activation)
             call = call.format(scales=_pair(SCALES, activation), zeros=_pair(ZEROS, activation))
         text += LOOP.format(name=f"f{number}", codes=codes, call=call, store=store, weights=weights)
-    (folder / "codes.cpp").write_text(text)
-    shim = Path(__file__).with_name("host_ptx")
-    command = [find_compiler().path, "-std=c++17", "-O0", "-w", "-shared", "-fPIC"]
-    command += [f"-I{shim}", f"-I{INCLUDE_DIR}", "codes.cpp", "-o", "codes.so"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:3000]
-    return ctypes.CDLL(str(folder / "codes.so"))
+    return host_library(text, folder, "host_ptx", "-O0")
 
 
 def _lane_words(packed: torch.Tensor, bits: int) -> torch.Tensor:

@@ -4,13 +4,11 @@ the codes' values, or with a scale on, without a GPU."""
 from __future__ import annotations
 
 import ctypes
-import subprocess
-from pathlib import Path
 
 import pytest
 import torch
+from host_library import host_library
 
-from humming.jit.compiler import find_compiler
 from humming.jit.cuda.source import INCLUDE_DIR
 from humming.quantize import layout_cuda_a8
 from humming.quantize.values import decode
@@ -66,13 +64,7 @@ def library(tmp_path_factory) -> ctypes.CDLL:
     text = TEXT + SCALED.format()
     for name, call in CALLS.items():
         text += PLAIN.format(name=f"of_{name}", call=call)
-    (folder / "bytes.cpp").write_text(text)
-    shim = Path(__file__).with_name("host_block")
-    command = [find_compiler().path, "-std=c++17", "-O0", "-w", "-shared", "-fPIC"]
-    command += [f"-I{shim}", f"-I{INCLUDE_DIR}", "bytes.cpp", "-o", "bytes.so"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:3000]
-    return ctypes.CDLL(str(folder / "bytes.so"))
+    return host_library(text, folder, "host_block", "-O0")
 
 
 def _run(function, codes: torch.Tensor, of: torch.dtype, exponents=(127, 127)) -> torch.Tensor:
