@@ -1,9 +1,14 @@
-"""Keeps every test run out of the user's folders: cache, data and database are temporary."""
+"""Keeps every test run out of the user's folders: cache, data and database are temporary. Lets none
+fail for the time that a busy machine takes."""
 
 import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 @pytest.fixture(scope="session", autouse=True)
