@@ -1,6 +1,6 @@
 """HummingLinear: a drop-in for nn.Linear whose weight is kept packed.
 
-Its state is packed_module.py, the op under it serving/op.py.
+Its state is packed_linear.py, the op under it serving/op.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import nn
 from humming.checkpoints.folder import Checkpoint
 from humming.dispatch.intervals import TunedTable
 from humming.errors import FormatError, LayoutError
-from humming.packed_module import BUFFERS, PackedModule
+from humming.packed_linear import BUFFERS, PackedLinear
 from humming.plan import place_of
 from humming.quantize.quantizers import empty, quantize
 from humming.quantize.tensor import QuantizedTensor, check_tensor, describe
@@ -28,7 +28,7 @@ from humming.state import ACTIVATION_DTYPES, ACTIVATIONS, packed_on_device, why_
 from humming.warm import autocast_dtype, has_tangent, intercepted, warm_call
 
 
-class HummingLinear(PackedModule):
+class HummingLinear(PackedLinear):
     """`y[..., n] = x[..., k] @ w[n, k].T + bias[n]` with a quantized weight; x fp32, bf16 or fp16.
 
     The weight is kept once, packed for the device that it is on; moving the layer packs it anew.

@@ -1,47 +1,41 @@
-"""ExpertStack: one projection of all experts as a module, its weights kept packed: moved, saved,
-loaded. What is made of two of them is experts.py."""
+"""ExpertStack: one projection of all experts as a module, its weights kept packed. How they are
+moved, saved and loaded is packed_module.py, what is made of two of them experts.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
-from humming.errors import HummingError, LayoutError
+from humming.errors import LayoutError
 from humming.moe.gemm import spec_of
 from humming.moe.op import refuse_gradients, run, through_op
 from humming.moe.plan import ExpertsPlan, ExpertsSpec, bind_experts, bound_experts
 from humming.moe.router import check_top_k
 from humming.moe.rows import Rows
+from humming.packed_module import CANONICAL, PackedModule
 from humming.plan import place_of
 from humming.quantize.experts import PackedExperts, pack_experts, unpack_experts
 from humming.quantize.layout import TENSORS
-from humming.quantize.tensor import SCALE_DTYPES, QuantizedTensor, check_tensor
+from humming.quantize.tensor import SCALE_DTYPES, QuantizedTensor
+from humming.serving.operands import check_bias
 from humming.spec.routing import UNIFORM
 from humming.state import (
-    ACTIVATIONS,
     canonical_codes,
-    format_tensor,
     in_layer_type,
     layout_on,
-    moved,
-    other_format,
     packed_dtype,
     stored_codes,
-    wait_until_written,
 )
 
 _BUFFERS = {name: f"packed_{name}" for name in TENSORS}
-_CANONICAL = ("scales", "zero_points", "global_scales", "permutation")
 _DTYPES = {name: dtype for dtype, name in SCALE_DTYPES.items()}
 
 
-class ExpertStack(nn.Module):
+class ExpertStack(PackedModule[PackedExperts]):
     """`w[experts, n, k]` and maybe `bias[experts, n]`; `forward` multiplies rows by their experts.
 
     `state_dict` holds the canonical form, one expert after another: `codes` uint8 [experts, n, ..],
@@ -50,8 +44,7 @@ class ExpertStack(nn.Module):
     """
 
     spec: ExpertsSpec
-    bias: torch.Tensor | None
-    packed_codes: torch.Tensor
+    fields = TENSORS
 
     def __init__(
         self,
@@ -64,16 +57,9 @@ class ExpertStack(nn.Module):
         if top_k is not None:
             check_top_k(top_k)
         if bias is not None:
-            check_tensor(bias, "bias", "[experts, n]")
-        if bias is not None and tuple(bias.shape) != (weight.experts, weight.n):
-            raise LayoutError(
-                f"bias must be [{weight.experts}, {weight.n}], but got {list(bias.shape)}"
-            )
-        self.bias_dtype = dtype if bias is None else bias.dtype
+            check_bias(bias, weight.experts, weight.n)
         self.told_top_k = top_k
-        for name in (*_BUFFERS.values(), "bias"):
-            self.register_buffer(name, None, persistent=False)
-        self._settle(weight, bias, dtype)
+        self._fill(weight, bias, dtype)
 
     @classmethod
     def of(
@@ -158,12 +144,10 @@ class ExpertStack(nn.Module):
             f"layout={s.layout}, device={self.packed_codes.device}, routing={s.routing}"
         )
 
-    def _settle(self, weight: PackedExperts, bias: torch.Tensor | None, dtype: torch.dtype) -> None:
-        wait_until_written(weight.codes)
-        for name, buffer in _BUFFERS.items():
-            setattr(self, buffer, getattr(weight, name))
-        self.bias = None if bias is None else bias.detach().to(torch.float32, copy=True)
-        self.dtype = dtype
+    def _packed(self) -> PackedExperts:
+        return self.packed()
+
+    def _describe(self, weight: PackedExperts) -> None:
         old = self.__dict__.get("spec")
         top_k, routing = (old.top_k, old.routing) if old else (self.told_top_k or 1, UNIFORM)
         self._set(spec_of(weight, top_k, routing, old.table if old else None))
@@ -171,86 +155,44 @@ class ExpertStack(nn.Module):
     def _set(self, spec: ExpertsSpec) -> None:
         self.spec, self.layer_text = spec, spec.text
 
-    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:  # noqa: ARG002
-        """Moves the weights, and packs them anew for another kind of device or type."""
-        parts = {name: moved(fn, tensor) for name, tensor in self.packed().tensors.items()}
-        new = fn(torch.empty(0, dtype=self.dtype, device=self.packed_codes.device)).dtype
-        dtype = new if new in ACTIVATIONS else self.dtype
-        weight, device = self.packed().with_tensors(parts), parts["codes"].device
-        layout = layout_on(device, weight.format, "moe", weight.permutation is not None)
-        wanted = packed_dtype(layout, weight.format, dtype)
-        if weight.layout != layout or weight.scales.dtype != wanted:
-            weight = packed_for(unpack_experts(weight), dtype)
-        bias = None if self.bias is None else moved(fn, self.bias)
-        self._settle(weight, bias, dtype)
-        return self
+    def _repacked(self, weight: PackedExperts, dtype: torch.dtype) -> PackedExperts:
+        device, ordered = weight.codes.device, weight.permutation is not None
+        layout = layout_on(device, weight.format, "moe", ordered)
+        if weight.layout == layout and (
+            weight.scales.dtype == packed_dtype(layout, weight.format, dtype)
+        ):
+            return weight
+        return packed_for(unpack_experts(weight), dtype)
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
+    def _canonical(self) -> dict[str, torch.Tensor]:
         whole = unpack_experts(self.packed())
-        destination[prefix + "codes"] = torch.stack([stored_codes(q) for q in whole])
-        destination[prefix + "format"] = format_tensor(self.spec.format)
-        for key in _CANONICAL:
+        stored = {"codes": torch.stack([stored_codes(q) for q in whole])}
+        for key in CANONICAL:
             if key in whole[0].tensors:
                 parts = [q.tensors[key] for q in whole]
                 most = max(part.shape[0] for part in parts)
                 same = [p.expand(most) if key == "global_scales" else p for p in parts]
-                destination[prefix + key] = _stacked(same)
-        if self.bias is not None:
-            destination[prefix + "bias"] = self.bias.detach().to(self.bias_dtype)
+                stored[key] = _stacked(same)
+        return stored
 
-    def _load_from_state_dict(
-        self,
-        state_dict: Mapping[str, Any],
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, False, missing_keys, unexpected_keys, error_msgs
-        )
-        form = unpack_experts(self.packed().slice(0, 1))[0]
-        wanted = ["codes", *(key for key in _CANONICAL if key in form.tensors)]
-        wanted += ["bias"] if self.bias is not None else []
-        names = [key.removeprefix(prefix) for key in state_dict if key.startswith(prefix)]
-        if strict:
-            missing_keys += [prefix + key for key in wanted if key not in names]
-            known = (*wanted, *_CANONICAL, "format")
-            unexpected_keys += [prefix + name for name in names if name not in known]
-        mismatch = other_format(state_dict.get(prefix + "format"), self.spec.format)
-        try:
-            if mismatch:
-                raise LayoutError(mismatch)
-            if set(wanted) <= set(names):
-                self._take({key: state_dict[prefix + key] for key in names})
-        except HummingError as error:
-            error_msgs.append(f"{prefix.rstrip('.') or 'experts'}: {error}")
-
-    def _take(self, found: dict[str, torch.Tensor]) -> None:
-        """Packs canonical tensors."""
-        spec, device = self.spec, self.packed_codes.device
-        if len(found["codes"]) != spec.experts:
-            raise LayoutError(
-                f"codes must be those of {spec.experts} experts, but got {len(found['codes'])}"
-            )
+    def _read(self, stored: Mapping[str, torch.Tensor]) -> PackedExperts:
+        spec = self.spec
+        for key, tensor in stored.items():
+            if tensor.ndim < 1 or len(tensor) != spec.experts:
+                raise LayoutError(
+                    f"{key} must be those of {spec.experts} experts, but got {list(tensor.shape)}"
+                )
 
         def one(expert: int) -> QuantizedTensor:
-            codes = canonical_codes(found["codes"][expert].to(device), spec.format, spec.n, spec.k)
-            others = {key: found[key][expert].to(device) for key in _CANONICAL if key in found}
+            others = {key: tensor[expert] for key, tensor in stored.items()}
+            codes = canonical_codes(others.pop("codes"), spec.format, spec.n, spec.k)
             return QuantizedTensor(spec.format, codes, **others)
 
         every = (one(expert) for expert in range(spec.experts))
-        bias = found.get("bias")
-        packed = packed_for(every, self.dtype, spec.experts)
-        self._settle(packed, None if bias is None else bias.to(device), self.dtype)
+        return packed_for(every, self.dtype, spec.experts)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        if self.spec.table and not Path(self.spec.table).exists():
-            self.spec = replace(self.spec, table=None)  # pickled on another machine
+    def _bias_shape(self) -> tuple[int, ...]:
+        return self.spec.experts, self.spec.n
 
 
 def _stacked(parts: list[torch.Tensor]) -> torch.Tensor:

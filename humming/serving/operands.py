@@ -27,12 +27,13 @@ def check_call(x: torch.Tensor, spec: LayerSpec, bias: torch.Tensor | None) -> N
         check_bias(bias, n)
 
 
-def check_bias(bias: torch.Tensor, n: int) -> None:
-    """Raises LayoutError unless `bias` is fp32, bf16 or fp16 [n]."""
-    check_tensor(bias, "bias", "[n]")
-    if tuple(bias.shape) != (n,) or bias.dtype not in ACTIVATIONS:
+def check_bias(bias: torch.Tensor, *shape: int) -> None:
+    """Raises LayoutError unless `bias` is fp32, bf16 or fp16 of `shape`."""
+    check_tensor(bias, "bias", "[n]" if len(shape) == 1 else "[experts, n]")
+    if tuple(bias.shape) != shape or bias.dtype not in ACTIVATIONS:
         raise LayoutError(
-            f"bias must be fp32, bf16 or fp16 [{n}], but got {_name(bias.dtype)} {list(bias.shape)}"
+            f"bias must be fp32, bf16 or fp16 {list(shape)}, but got {_name(bias.dtype)} "
+            f"{list(bias.shape)}"
         )
 
 
