@@ -14,6 +14,7 @@ from humming.modes import keep_told
 from humming.packed_module import PackedModule
 from humming.plan import Plan
 from humming.quantize.layout import LAYER_TENSORS, PackedWeight, unpack
+from humming.quantize.numbers import check_around_codes
 from humming.quantize.tensor import QuantizedTensor
 from humming.serving.layer_spec import LayerSpec
 from humming.state import canonical_codes, packed_on_device, repacked, stored_codes
@@ -77,7 +78,9 @@ class PackedLinear(PackedModule[PackedWeight]):
     def _read(self, stored: Mapping[str, torch.Tensor]) -> PackedWeight:
         format, others = self.spec.format, dict(stored)
         codes = canonical_codes(others.pop("codes"), format, self.out_features, self.in_features)
-        return packed_on_device(QuantizedTensor(format, codes, **others), self.dtype)
+        weight = QuantizedTensor(format, codes, **others)
+        check_around_codes(weight)
+        return packed_on_device(weight, self.dtype)
 
     def _bias_shape(self) -> tuple[int, ...]:
         return (self.out_features,)

@@ -20,6 +20,7 @@ from humming.packed_module import CANONICAL, PackedModule
 from humming.plan import place_of
 from humming.quantize.experts import PackedExperts, pack_experts, unpack_experts
 from humming.quantize.layout import TENSORS
+from humming.quantize.numbers import check_around_codes
 from humming.quantize.tensor import SCALE_DTYPES, QuantizedTensor
 from humming.serving.operands import check_bias
 from humming.spec.routing import UNIFORM
@@ -186,7 +187,9 @@ class ExpertStack(PackedModule[PackedExperts]):
         def one(expert: int) -> QuantizedTensor:
             others = {key: tensor[expert] for key, tensor in stored.items()}
             codes = canonical_codes(others.pop("codes"), spec.format, spec.n, spec.k)
-            return QuantizedTensor(spec.format, codes, **others)
+            weight = QuantizedTensor(spec.format, codes, **others)
+            check_around_codes(weight)
+            return weight
 
         every = (one(expert) for expert in range(spec.experts))
         return packed_for(every, self.dtype, spec.experts)

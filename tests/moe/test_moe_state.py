@@ -100,3 +100,13 @@ def test_a_pickle_of_another_device_is_packed_for_this_one():
     assert ours.spec.layout == CPU_LAYOUT
     for made, weight in zip(ours.quantized(), weights, strict=True):
         assert torch.equal(made.dequantize(), weight.dequantize())
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_scales_that_are_no_numbers_are_refused(wrong):
+    experts = made()
+    state = experts.state_dict()
+    scales = state["down.scales"].clone()
+    scales[3, 5, 0] = wrong
+    with pytest.raises(RuntimeError, match=r"down: `isfinite\(scales\)` must hold"):
+        experts.load_state_dict({**state, "down.scales": scales})

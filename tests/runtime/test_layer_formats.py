@@ -114,6 +114,26 @@ def test_a_state_dict_without_zero_points_is_refused():
 
 
 @pytest.mark.parametrize(
+    ("format", "key", "wrong", "says"),
+    [
+        ("int4g32", "scales", float("nan"), r"isfinite\(scales\)"),
+        ("fp8e4m3", "scales", float("inf"), r"isfinite\(scales\)"),
+        ("nvfp4", "global_scales", float("nan"), r"isfinite\(global_scales\)"),
+        ("uint3g64zf", "zero_points", float("nan"), r"isfinite\(zero_points\)"),
+        ("uint4g32z", "permutation", 96, "permutation must hold each of 0 .. 95 once"),
+    ],
+)
+def test_a_state_dict_with_numbers_that_cannot_be_is_refused(format, key, wrong, says):
+    layer = HummingLinear.from_quantized(weight(format, act_order=True))
+    state = layer.state_dict()
+    spoiled = state[key].clone()
+    spoiled.view(-1)[0] = wrong
+    with pytest.raises(RuntimeError, match=says):
+        layer.load_state_dict({**state, key: spoiled})
+    assert torch.equal(layer.quantized().dequantize(), weight(format, True).dequantize())
+
+
+@pytest.mark.parametrize(
     ("format", "buffer"),
     [
         ("int8", "packed_row_scales"),
