@@ -99,7 +99,8 @@ class HummingLinear(PackedLinear):
         """A layer of canonical codes and scales, and `bias[n]` (fp32, bf16, fp16).
 
         `dtype` is the layer's type; None takes that of the scales, or bf16 where x cannot have it,
-        or where the one scale of a row is fp32 on CUDA, which serves fp16 as well.
+        or where the one scale of a row is fp32 on CUDA, which serves fp16 as well. Raises
+        FormatError for a format whose activations its device does not take.
         """
         if not isinstance(weight, QuantizedTensor):
             raise LayoutError(
@@ -116,6 +117,7 @@ class HummingLinear(PackedLinear):
         dtype = dtype or own
         if dtype not in ACTIVATIONS:
             raise LayoutError(f"dtype must be fp32, bf16 or fp16, but got {dtype}")
+        _check_activation(weight.format, *weight.shape, dtype, weight.codes.device)
         layer = cls.__new__(cls)
         nn.Module.__init__(layer)
         layer._fill(packed_on_device(weight, dtype), bias, dtype)
@@ -251,8 +253,15 @@ def check_linear(linear: nn.Linear, format: str) -> None:
     n, k = weight.shape
     if linear.bias is not None:
         check_bias(linear.bias, n)
-    if QuantFormat.parse(format).activation and not weight.is_meta:
-        reason = why_unserved(format, n, k, weight.dtype, weight.device)
+    _check_activation(format, n, k, weight.dtype, weight.device)
+
+
+def _check_activation(
+    format: str, n: int, k: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    """Raises FormatError where x is to be quantized as nothing on `device` multiplies it."""
+    if QuantFormat.parse(format).activation and device.type != "meta":
+        reason = why_unserved(format, n, k, dtype, device)
         if reason:
             raise FormatError(reason)
 

@@ -192,7 +192,10 @@ def test_what_no_kernel_takes_is_refused_in_a_sentence():
         HummingLinear.from_linear(layer, "int6-int4")
     with pytest.raises(FormatError, match=r"^CPUs .* 'fp8e4m3-fp8e4m3'; use fp8e4m3$"):
         HummingLinear.from_linear(layer, "fp8e4m3-fp8e4m3")
-    made = HummingLinear.from_quantized(weight("int6-int4"))
+    for format, says in (("int6-int4", "each value of int6"), ("int3-int8", "int3")):
+        with pytest.raises(FormatError, match=says):
+            HummingLinear.from_quantized(weight(format))
+    made = HummingLinear(K, N, format="int6-int4")  # on whatever device it will be filled
     with pytest.raises(LegalityError, match="each value of int6"):
         made(torch.zeros(1, K))
 
