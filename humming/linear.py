@@ -41,9 +41,10 @@ class HummingLinear(PackedLinear):
     values whatever the layer's type, and x may be of any of the three. On CUDA the layer is bf16
     or fp16, x is of the layer's type, and moving or converting the layer rounds group scales to it.
 
-    Calls are served with torch's number of threads at the time of the call, or on CUDA's current
-    stream. A layer binds to a tuned table at its first call or by `prepare`; records of another
-    number of threads do not match. Before a CUDA graph is captured `prepare` must have been called.
+    Calls are served with torch's number of threads at the time of the call, within the CPUs that
+    the process may use, or on CUDA's current stream. A layer binds to a tuned table at its first
+    call or by `prepare`; records of another number of threads do not match. Before a CUDA graph is
+    captured `prepare` must have been called.
     Under torch.autocast x and the output have autocast's type, as those of an nn.Linear.
     """
 
