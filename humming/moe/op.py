@@ -149,6 +149,8 @@ def _moe_gemm(
     layer: str,
 ) -> torch.Tensor:
     spec = parse_spec(layer)
+    if grouping == "indexed" and tokens:
+        spec = spec.of_top_k(count // tokens)
     weight = PackedExperts(
         spec.format,
         spec.experts,

@@ -49,6 +49,10 @@ class ExpertsSpec:
         """Canonical JSON: the op's `layer` argument."""
         return _text(self)
 
+    def of_top_k(self, top_k: int) -> ExpertsSpec:
+        """This spec of tokens that have so many experts; itself where it says so."""
+        return self if top_k == self.top_k else replace(self, top_k=top_k)
+
     def problem(self, dtype: torch.dtype, bias: bool, batch_invariant: bool = False) -> Problem:
         """What is to be computed for activations of `dtype`, its m open."""
         name = ACTIVATIONS[dtype]
