@@ -17,7 +17,8 @@ from humming.moe.rows import Rows
 from humming.moe.stack import ExpertStack
 from humming.quantize.quantizers import quantize
 from humming.quantize.tensor import QuantizedTensor, check_tensor
-from humming.state import ACTIVATIONS
+from humming.state import ACTIVATION_DTYPES, ACTIVATIONS
+from humming.warm import autocast_dtype
 
 
 class HummingExperts(nn.Module):
@@ -96,9 +97,17 @@ class HummingExperts(nn.Module):
         top_k_index: torch.Tensor,
         top_k_weights: torch.Tensor,
     ) -> torch.Tensor:
-        """[m, h] of hidden_states [m, h], ids [m, top_k] and weights [m, top_k]. Raises
-        LayoutError where they do not fit or need a gradient."""
+        """[m, h] of hidden_states [m, h], ids [m, top_k] and weights [m, top_k], in the type of
+        hidden_states. Under torch.autocast, as in the expert modules of transformers, autocast's
+        type is that of both products. Raises LayoutError where they do not fit or need a
+        gradient."""
         check_hidden(hidden_states, self.up.spec.k)
+        to = autocast_dtype(hidden_states)
+        if to is not None:
+            needed = self.up.x_dtype
+            x = hidden_states.to(ACTIVATION_DTYPES[needed] if needed else to)
+            with torch.autocast(hidden_states.device.type, enabled=False):
+                return self.forward(x, top_k_index, top_k_weights).to(hidden_states.dtype)
         if hidden_states.ndim != 2:
             raise LayoutError(f"hidden_states must be [m, h], but got {list(hidden_states.shape)}")
         _check_choice(hidden_states.shape[0], top_k_index, top_k_weights)

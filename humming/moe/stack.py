@@ -22,6 +22,7 @@ from humming.quantize.experts import PackedExperts, pack_experts, unpack_experts
 from humming.quantize.layout import TENSORS
 from humming.quantize.numbers import check_around_codes
 from humming.quantize.tensor import SCALE_DTYPES, QuantizedTensor
+from humming.serving.layer_spec import x_dtype_of
 from humming.serving.operands import check_bias
 from humming.spec.routing import UNIFORM
 from humming.state import (
@@ -45,6 +46,8 @@ class ExpertStack(PackedModule[PackedExperts]):
     """
 
     spec: ExpertsSpec
+    x_dtype: str | None
+    """The name of the type that x must have; None where it may have any."""
     fields = TENSORS
 
     def __init__(
@@ -154,6 +157,7 @@ class ExpertStack(PackedModule[PackedExperts]):
         old = self.__dict__.get("spec")
         top_k, routing = (old.top_k, old.routing) if old else (self.told_top_k or 1, UNIFORM)
         self._set(spec_of(weight, top_k, routing, old.table if old else None))
+        self.x_dtype = x_dtype_of(weight)
 
     def _set(self, spec: ExpertsSpec) -> None:
         self.spec, self.layer_text = spec, spec.text

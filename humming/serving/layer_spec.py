@@ -9,6 +9,7 @@ from functools import lru_cache
 import torch
 
 from humming.errors import LayoutError
+from humming.quantize.experts import PackedExperts
 from humming.quantize.layout import PackedWeight
 from humming.quantize.tensor import SCALE_DTYPES
 from humming.spec.canonical import canonical_json
@@ -81,7 +82,7 @@ class LayerSpec:
         )
 
 
-def x_dtype_of(weight: PackedWeight) -> str | None:
+def x_dtype_of(weight: PackedWeight | PackedExperts) -> str | None:
     """The type of x where it is that of the group scales: on CUDA, but for e8m0, kept as bf16, and
     for those that are fp32 whatever x is."""
     kept = weight.scale_dtype == torch.float8_e8m0fnu or weight.scales.dtype == torch.float32

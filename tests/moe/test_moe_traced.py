@@ -40,3 +40,21 @@ def test_experts_compile_without_a_graph_break_and_are_looked_up_by_their_top_k(
             out = compiled(*given)
             assert served[-2:] == [count, count]
             assert torch.equal(out, experts(*given))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_autocast_multiplies_in_its_type_and_gives_that_of_x(dtype):
+    experts, (x, ids, weights) = made(), operands(5, 2, dtype)
+    with torch.inference_mode():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = experts(x, ids, weights)
+        assert out.dtype == dtype
+        assert torch.equal(out, experts(x.bfloat16(), ids, weights).to(dtype))
+
+
+def test_autocast_in_a_compiled_model():
+    torch._dynamo.reset()
+    experts, given = made(), operands(5, 2)
+    compiled = torch.compile(experts, backend="aot_eager", fullgraph=True)
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(compiled(*given), experts(*given))
