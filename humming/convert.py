@@ -20,12 +20,10 @@ from humming.quantize.quantizers import check_method, check_weight
 from humming.spec.formats import QuantFormat
 from humming.spec.naming import did_you_mean
 from humming.state import ACTIVATIONS, layout_on, scales_follow, why_unserved
+from humming.weight_reads import read_layers
 
 SKIPPED = ("lm_head",)
 """What convert leaves as it is unless told otherwise."""
-READS_WEIGHTS = (nn.TransformerEncoderLayer,)
-"""Modules that hand the weights of their linear layers to a fused kernel instead of calling
-them."""
 
 
 def convert(
@@ -38,13 +36,13 @@ def convert(
     other, and returns the model.
 
     A layer is left as it is where its name or the last part of it matches a pattern of `skip`
-    ("lm_head", "*.router"), where it is a subclass of nn.Linear (whose owner may read its weight),
-    where its weight is tied to another module's, where its owner is known to read its weight
-    (READS_WEIGHTS), or where no kernel of its device takes its size (a warning names those). A
-    layer used under two names stays one layer. A model that is itself an nn.Linear comes back as
-    the new layer. `method` is quantize's. Raises FormatError for a format or method that is unknown
-    or does not run here, and LayoutError, by the layer's name, for fp32 on CUDA or a weight that is
-    not finite; then nothing is replaced. A pattern of `skip` that no layer matches gets a warning.
+    ("lm_head", "*.router"), where it is a subclass of nn.Linear, where its weight is tied to
+    another module's, where code of the model reads its weight (weight_reads.py), or where no kernel
+    of its device takes its size (a warning names those). A layer used under two names stays one
+    layer. A model that is itself an nn.Linear comes back as the new layer. `method` is quantize's.
+    Raises FormatError for a format or method that is unknown or does not run here, and LayoutError,
+    by the layer's name, for fp32 on CUDA or a weight that is not finite; then nothing is replaced.
+    A pattern of `skip` that no layer matches gets a warning.
     """
     if not isinstance(model, nn.Module):
         raise LayoutError(f"convert takes an nn.Module, but got {type(model).__name__}")
@@ -61,17 +59,18 @@ def convert(
     _check_patterns(model, patterns)
     experts = found_experts(model, format, lambda name: _skipped(name, patterns))
     tied = _tied_weights(model)
-    places: dict[int, list[tuple[nn.Module, str]]] = {}
+    places: dict[int, list[tuple[str, nn.Module, str]]] = {}
     unfit: list[str] = []
+    read = read_layers(model)
     for name, owner, attribute, linear in _linears(model):
-        if _skipped(name, patterns) or id(linear.weight) in tied:
+        if _skipped(name, patterns) or id(linear.weight) in tied or id(linear) in read:
             continue
         if id(linear) not in places:
             reason = _checked(name, linear, format)
             if reason:
                 unfit.append(f"{name} ({reason})")
                 continue
-        places.setdefault(id(linear), []).append((owner, attribute))
+        places.setdefault(id(linear), []).append((name, owner, attribute))
     if unfit:
         warnings.warn(
             "a layer must have a size that the kernels of its device take, so these stay as they "
@@ -83,9 +82,10 @@ def convert(
         convert_experts(owner, attribute, format, method)
     for shared in places.values():
         # No list holds the old layers, so that each is freed before the next is made.
-        owner, attribute = shared[0]
+        name, owner, attribute = shared[0]
         layer = HummingLinear.from_linear(getattr(owner, attribute), format, method)
-        for owner, attribute in shared:
+        layer.name = name
+        for _, owner, attribute in shared:
             setattr(owner, attribute, layer)
     return model
 
@@ -150,7 +150,7 @@ def _linears(model: nn.Module) -> Iterable[tuple[str, nn.Module, str, nn.Linear]
     """(full name, owner, attribute, layer) of each plain nn.Linear, under all of its names."""
     for prefix, owner in model.named_modules():
         for attribute, child in owner._modules.items():
-            if type(child) is nn.Linear and not isinstance(owner, READS_WEIGHTS):
+            if type(child) is nn.Linear:
                 yield f"{prefix}.{attribute}" if prefix else attribute, owner, attribute, child
 
 

@@ -26,6 +26,8 @@ BUFFERS = {name: f"packed_{name}" for name in LAYER_TENSORS}
 class PackedLinear(PackedModule[PackedWeight]):
     """The weight of one linear layer, packed for the device that it is on; see HummingLinear."""
 
+    name: str
+    """That which the layer had in the model where `humming.convert` put it."""
     in_features: int
     out_features: int
     spec: LayerSpec
@@ -39,9 +41,11 @@ class PackedLinear(PackedModule[PackedWeight]):
     def __getattr__(self, name: str) -> Any:
         """What nn.Module has; a float weight is asked for in vain, in one sentence."""
         if name == "weight":
+            told: str = self.__dict__.get("name", "")
             raise AttributeError(
-                "a HummingLinear keeps no float weight; use .quantized().dequantize(), or leave "
-                "the layer as it is with humming.convert(model, skip=[...])"
+                f"{told + ' is ' if told else ''}a HummingLinear{' and' if told else ''} keeps no "
+                "float weight; use .quantized().dequantize(), or leave the layer as it is with "
+                f"humming.convert(model, skip=[{repr(told) if told else '...'}, ...])"
             )
         return super().__getattr__(name)
 
