@@ -4,7 +4,7 @@ The layer itself is linear.py."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from torch import nn
 
 from humming.dispatch.intervals import TunedTable
 from humming.errors import FormatError, LayoutError, LegalityError
+from humming.float_layers import REPLACED, as_linear, tied_weights, told_of_floats
 from humming.linear import HummingLinear, check_linear
 from humming.moe.attach import convert_experts, found_experts, holds_experts
 from humming.moe.experts import HummingExperts
@@ -35,14 +36,16 @@ def convert(
     """Replaces every nn.Linear of `model` in place, and its stacked experts, one after the
     other, and returns the model.
 
-    A layer is left as it is where its name or the last part of it matches a pattern of `skip`
-    ("lm_head", "*.router"), where it is a subclass of nn.Linear, where its weight is tied to
-    another module's, where code of the model reads its weight (weight_reads.py), or where no kernel
-    of its device takes its size (a warning names those). A layer used under two names stays one
-    layer. A model that is itself an nn.Linear comes back as the new layer. `method` is quantize's.
-    Raises FormatError for a format or method that is unknown or does not run here, and LayoutError,
-    by the layer's name, for fp32 on CUDA or a weight that is not finite; then nothing is replaced.
-    A pattern of `skip` that no layer matches gets a warning.
+    So are layers of other classes that compute as nn.Linear does (float_layers.py), such as Conv1D
+    of transformers. A layer is left as it is where its name or the last part of it matches a
+    pattern of `skip` ("lm_head", "*.router"), where its weight is tied to another module's, where
+    code of the model reads its weight (weight_reads.py), or where no kernel of its device takes its
+    size. A layer used under two names stays one layer. A model that is itself an nn.Linear comes
+    back as the new layer. `method` is quantize's. Raises FormatError for a format or method that is
+    unknown or does not run here, and LayoutError, by the layer's name, for fp32 on CUDA or a weight
+    that is not finite; then nothing is replaced. Warnings name a pattern of `skip` that no layer
+    matches, layers whose size no kernel takes, and kinds of modules that keep large float weights
+    though nobody skipped them, or say that nothing is replaced at all.
     """
     if not isinstance(model, nn.Module):
         raise LayoutError(f"convert takes an nn.Module, but got {type(model).__name__}")
@@ -58,35 +61,28 @@ def convert(
         return HummingLinear.from_linear(model, format, method)
     _check_patterns(model, patterns)
     experts = found_experts(model, format, lambda name: _skipped(name, patterns))
-    tied = _tied_weights(model)
-    places: dict[int, list[tuple[str, nn.Module, str]]] = {}
-    unfit: list[str] = []
     read = read_layers(model)
-    for name, owner, attribute, linear in _linears(model):
-        if _skipped(name, patterns) or id(linear.weight) in tied or id(linear) in read:
-            continue
-        if id(linear) not in places:
-            reason = _checked(name, linear, format)
-            if reason:
-                unfit.append(f"{name} ({reason})")
-                continue
-        places.setdefault(id(linear), []).append((name, owner, attribute))
+    places, unfit = _places(model, format, patterns, read)
     if unfit:
         warnings.warn(
             "a layer must have a size that the kernels of its device take, so these stay as they "
-            f"are: {', '.join(unfit[:8])}{' ...' if len(unfit) > 8 else ''}",
+            f"are: {', '.join([*unfit.values()][:8])}{' ...' if len(unfit) > 8 else ''}",
             RuntimeWarning,
             stacklevel=2,
         )
+    taken = {*places, *unfit, *(id(getattr(owner, attribute)) for owner, attribute in experts)}
+    _tell_of_floats(model, taken, lambda name: _skipped(name, patterns), read)
     for owner, attribute in experts:
         convert_experts(owner, attribute, format, method)
     for shared in places.values():
         # No list holds the old layers, so that each is freed before the next is made.
         name, owner, attribute = shared[0]
-        layer = HummingLinear.from_linear(getattr(owner, attribute), format, method)
-        layer.name = name
+        plain = as_linear(getattr(owner, attribute))
+        assert plain is not None
+        made = HummingLinear.from_linear(plain, format, method)
+        made.name = name
         for _, owner, attribute in shared:
-            setattr(owner, attribute, layer)
+            setattr(owner, attribute, made)
     return model
 
 
@@ -115,6 +111,26 @@ def prepare(
         else:
             layer._bind_like(first)
     return model
+
+
+def _places(
+    model: nn.Module, format: str, patterns: tuple[str, ...], read: Container[int]
+) -> tuple[dict[int, list[tuple[str, nn.Module, str]]], dict[int, str]]:
+    """Of each layer that is to be replaced, by id, all (full name, owner, attribute); and the names
+    of those whose size no kernel takes, with the reason. Raises as `_checked` does."""
+    tied = tied_weights(model)
+    places: dict[int, list[tuple[str, nn.Module, str]]] = {}
+    unfit: dict[int, str] = {}
+    for name, owner, attribute, layer, linear in _linears(model):
+        if _skipped(name, patterns) or id(layer.weight) in tied or id(layer) in read:
+            continue
+        if id(layer) not in places:
+            reason = _checked(name, linear, format)
+            if reason:
+                unfit[id(layer)] = f"{name} ({reason})"
+                continue
+        places.setdefault(id(layer), []).append((name, owner, attribute))
+    return places, unfit
 
 
 def _checked(name: str, linear: nn.Linear, format: str) -> str:
@@ -146,21 +162,27 @@ def _unfit(linear: nn.Linear, format: str) -> str:
     return f"n={n}, k={k}: {reason}" if reason else ""
 
 
-def _linears(model: nn.Module) -> Iterable[tuple[str, nn.Module, str, nn.Linear]]:
-    """(full name, owner, attribute, layer) of each plain nn.Linear, under all of its names."""
+def _linears(model: nn.Module) -> Iterable[tuple[str, nn.Module, str, nn.Module, nn.Linear]]:
+    """(full name, owner, attribute, layer, it as an nn.Linear) of each layer that computes as one,
+    under all of its names."""
     for prefix, owner in model.named_modules():
         for attribute, child in owner._modules.items():
-            if type(child) is nn.Linear:
-                yield f"{prefix}.{attribute}" if prefix else attribute, owner, attribute, child
+            linear = None if child is None else as_linear(child)
+            if child is not None and linear is not None:
+                name = f"{prefix}.{attribute}" if prefix else attribute
+                yield name, owner, attribute, child, linear
 
 
-def _tied_weights(model: nn.Module) -> set[int]:
-    """Ids of parameters that two different modules hold."""
-    holders: dict[int, int] = {}
-    for module in model.modules():
-        for parameter in module.parameters(recurse=False):
-            holders[id(parameter)] = holders.get(id(parameter), 0) + 1
-    return {parameter for parameter, count in holders.items() if count > 1}
+def _tell_of_floats(
+    model: nn.Module, taken: set[int], skipped: Callable[[str], bool], read: Mapping[int, str]
+) -> None:
+    """Warns where nothing is replaced, or what stays is a large part of the model."""
+    told = told_of_floats(model, taken, skipped, read)
+    served = any(isinstance(m, (HummingLinear, HummingExperts)) for m in model.modules())
+    if not taken and not served:
+        told = f"nothing of {type(model).__name__} is replaced; {told or REPLACED}"
+    if told:
+        warnings.warn(told, RuntimeWarning, stacklevel=3)
 
 
 def _check_patterns(model: nn.Module, patterns: tuple[str, ...]) -> None:
