@@ -52,7 +52,8 @@ def test_files_that_another_distribution_has_overwritten(tmp_path):
 
 
 def test_ctrl_c_while_packages_are_imported(tmp_path):
-    package(tmp_path, "torch", "import os, signal\nos.kill(os.getpid(), signal.SIGINT)")
+    interrupted = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)"
+    package(tmp_path, "torch", interrupted)
     done = begun(tmp_path, "doctor")
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "humming-tune: ended by Ctrl-C\n"

@@ -141,7 +141,7 @@ def test_ctrl_c_ends_cleanly_and_keeps_what_was_measured(model, tmp_path):
     while time.monotonic() < deadline and not (database.exists() and winners(database)):
         time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert errors.decode().strip().endswith("all that was measured is kept")
     assert "Traceback" not in errors.decode()

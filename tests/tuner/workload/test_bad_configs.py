@@ -217,3 +217,14 @@ def test_100_megabytes_are_refused_unread(tmp_path: Path) -> None:
 def test_a_broken_side_file_is_named(write_model: Callable[..., Path], tiny_llama: Config) -> None:
     sentence = refusal(write_model(tiny_llama, hf_quant_config={"producer": {}}))
     assert "hf_quant_config.json: `quantization` must be an object, but got null" in sentence
+
+
+@pytest.mark.parametrize("factor", [10**59, float("inf"), -1.0])
+def test_a_width_of_no_machine_is_refused(
+    public_config: Callable[[str], Path], write_model: Callable[..., Path], factor: float
+) -> None:
+    config = json.loads(public_config("nvidia__Llama-3_3-Nemotron-Super-49B").read_text())
+    config["block_configs"][0]["ffn"]["ffn_mult"] = factor
+    assert f"but got {'Infinity' if factor == float('inf') else factor}" in refusal(
+        write_model(config)
+    )

@@ -4,7 +4,6 @@ layer to layer.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -137,7 +136,7 @@ def _inner(part: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
     factor, hidden = part.get("ffn_mult"), _positive(values.get("hidden_size"))
     if not isinstance(factor, (int, float)) or isinstance(factor, bool) or not hidden:
         return part.get("intermediate_size", values.get("intermediate_size"))
-    if not math.isfinite(factor) or not 0 < factor < 2**20 or hidden > 2**24:
+    if not 0 < factor < 2**20 or hidden > 2**24:
         return factor
     return -(-int(2 * factor * hidden / 3) // 256) * 256
 
