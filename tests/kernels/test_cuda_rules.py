@@ -29,7 +29,7 @@ BROKEN: dict[str, tuple[tuple[int, int], str, KernelConfig]] = {
     "skinny_split_k_range": ((9, 0), "bf16", replace(PLAIN, split_k=9)),
     "skinny_num_stages_range": ((9, 0), "bf16", replace(PLAIN, num_stages=33)),
     "skinny_x_stages_range": ((9, 0), "bf16", replace(PLAIN, x_stages=5)),
-    "skinny_blocks_per_sm_range": ((9, 0), "bf16", replace(PLAIN, blocks_per_sm=9)),
+    "skinny_blocks_per_sm_range": ((9, 0), "bf16", replace(PLAIN, warps=1, blocks_per_sm=17)),
     "skinny_dependent_launch_range": ((9, 0), "bf16", replace(PLAIN, dependent_launch=2)),
     "skinny_warpgroup_range": ((9, 0), "bf16", replace(GROUP, warpgroup=2)),
     "skinny_exact_codes_range": ((9, 0), "bf16", replace(PLAIN, exact_codes=2)),
