@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -131,6 +134,27 @@ def test_an_error_is_told_with_its_line():
         )
     with pytest.raises(CompileError, match="NVRTC failed"):
         nvrtc.compile_cubin(source_of('extern "C" __global__ void f() {}\n'), "sm_33")
+
+
+def test_a_library_that_does_not_look_beside_itself_compiles(tmp_path):
+    nvrtc.find_nvrtc()
+    library = Path(nvrtc._library())
+    blind = tmp_path / library.name
+    blind.write_bytes(library.read_bytes().replace(b"\0$ORIGIN\0", b"\0/absent\0"))
+    for beside in library.parent.glob("libnvrtc-builtins.so*"):
+        (tmp_path / beside.name).symlink_to(beside)
+    (tmp_path / "kernel.cu").write_text('extern "C" __global__ void kernel() {}')
+    child = [sys.executable, "-S", str(nvrtc._CHILD), str(blind), "kernel.cu", "kernel.cubin"]
+    done = subprocess.run(
+        [*child, "--gpu-architecture=sm_90"],
+        cwd=tmp_path,
+        env={},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "kernel.cubin").stat().st_size > 0
 
 
 def test_a_hang_is_ended():

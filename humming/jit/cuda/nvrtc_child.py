@@ -6,11 +6,13 @@ fails with the compiler's log. The parent's side is jit/nvrtc.py.
 """
 
 import ctypes
+import os
 import sys
 
 
 def compile_here(library: str, text: bytes, options: list[bytes]) -> tuple[bytes, str]:
     """(cubin, log) of CUDA source `text`; no cubin where NVRTC refuses it."""
+    _load_builtins(library)
     nvrtc = ctypes.CDLL(library)
     program = ctypes.c_void_p()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"kernel.cu", 0, None, None)
@@ -21,6 +23,15 @@ def compile_here(library: str, text: bytes, options: list[bytes]) -> tuple[bytes
     if error:
         return b"", said or f"NVRTC error {error}"
     return _bytes_of(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), said
+
+
+def _load_builtins(library: str) -> None:
+    """Loads what NVRTC asks for by its name alone: that of nvidia-cuda-nvrtc 13.0, which torch's
+    builds for CUDA 13.0 bring, does not look beside itself, as that of 13.5 does."""
+    folder = os.path.dirname(library)  # noqa: PTH120  (pathlib takes longer to import than this)
+    for name in os.listdir(folder) if folder else ():  # noqa: PTH208
+        if name.startswith("libnvrtc-builtins.so"):
+            ctypes.CDLL(os.path.join(folder, name))  # noqa: PTH118
 
 
 def _bytes_of(size_of, get, program) -> bytes:  # type: ignore[no-untyped-def]
