@@ -63,7 +63,9 @@ def check(
     sorted_rows: bool = False,
     guess: int = 0,
     activation: str = "bf16",
+    beyond: int = 3,
 ) -> None:
+    """Into rows that have `beyond` columns more than n."""
     n, k, m, top_k = shape
     of = {"bf16": torch.bfloat16, "fp16": torch.float16}[activation]
     draw = torch.Generator().manual_seed(n + k)
@@ -84,7 +86,7 @@ def check(
     run = _RUN if config.walk else '#include "humming/mainloop/skinny_experts.cuh"' + _RUN_ALONE
     text = text.replace(f'#include "humming/entry/{entry}.cuh"', run)
     tiles, places = tiles_of(chosen, config.block_m)
-    out = torch.full((m * top_k, n + 3), float("nan"), dtype=of)
+    out = torch.full((m * top_k, n + beyond), float("nan"), dtype=of)
     parts = (packed.codes, packed.scales, packed.zero_points, packed.row_scales)
     sizes = (x.stride(0), out.stride(0), packed.codes[0].nbytes, packed.scales[0].nbytes)
     rows = None if sorted_rows else places
@@ -130,6 +132,32 @@ def test_formats_warps_and_stages(format, config, shape, blocks, tmp_path):
 @pytest.mark.slow
 def test_rows_that_come_sorted(tmp_path):
     check("int4g128", WALK, (40, 136, 18, 1), tmp_path, sorted_rows=True, activation="fp16")
+
+
+WIDE = replace(WALK, block_m=16, tiles_n=4, stage_tiles=2)
+
+
+def test_lines_are_stored_in_wide_pieces(tmp_path):
+    check("int4g128", WIDE, (136, 136, 9, 2), tmp_path, beyond=8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("format", "config", "shape"),
+    [
+        ("int4g128", replace(WALK, warps=4, tiles_n=8), (200, 520, 9, 2)),
+        ("mxfp4", replace(WIDE, warps=2, block_m=24), (72, 264, 40, 2)),
+        ("nvfp4", replace(WIDE, tiles_n=2, stage_tiles=1), (40, 264, 30, 2)),
+        ("fp8e4m3", replace(WALK, tiles_n=6, warps=2), (104, 264, 12, 2)),  # a scale a row
+        ("int3", replace(WALK, walk=0, x_stages=2, warps=2), (72, 264, 20, 2)),
+        ("uint4g64z", replace(WALK, walk=0, block_m=24, num_stages=3), (24, 264, 40, 2)),
+    ],
+)
+def test_wide_pieces_of_formats_and_warps(format, config, shape, tmp_path):
+    for beyond, activation in ((8, "bf16"), (0, "fp16")):
+        folder = tmp_path / activation
+        folder.mkdir()
+        check(format, config, shape, folder, beyond=beyond, activation=activation)
 
 
 ALONE = replace(WALK, walk=0, x_stages=2)

@@ -54,6 +54,25 @@ struct Partials {
     return total;
   }
 
+  // Of row `row` of x, and eight rows of w from `first` on.
+  __device__ __forceinline__ void block_sum(float (&total)[8], int row, int first) const {
+    static_assert(Plan::partials % 16 == 0 && Plan::partial_pitch % 4 == 0 &&
+                      Plan::way_partial_bytes % 16 == 0,
+                  "16 bytes are read at once");
+    const u32 source = shared + Plan::partials + (row * Plan::partial_pitch + first) * 4;
+#pragma unroll
+    for (int w = 0; w < Plan::ways; ++w)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const Words4 v = ptx::load_shared_words4(source + w * Plan::way_partial_bytes + half * 16);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float part = __uint_as_float(v.word[i]);
+          total[4 * half + i] = w == 0 ? part : total[4 * half + i] + part;
+        }
+      }
+  }
+
   __device__ __forceinline__ void send(int pair, float2 v, u32 rank) const {
     u32 owner = pair / Plan::owned_pairs,
         place = rank * Plan::owned_pairs + pair % Plan::owned_pairs;

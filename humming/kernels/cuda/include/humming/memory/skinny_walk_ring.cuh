@@ -206,12 +206,12 @@ struct Operands<Walking<Of>> {
     x = static_cast<const char*>(call.x) + column * 2;
     columns_left = call.k - column;
     rows_left = tile.of.count - lane / chunks;
-    const int row_of_x = tile.place / call.shared;
-    const i64 row_sixteens = call.x_row_stride / 8;
+    const u32 row_of_x = static_cast<u32>(tile.place) / static_cast<u32>(call.shared);
+    const u32 begin = row_of_x * static_cast<u32>(call.x_row_stride / 8);
 #pragma unroll
     for (int r = 0; r < rows_each; ++r) {
       const int row = min(lane / chunks + 2 * r, tile.of.count - 1);
-      sixteens[r] = static_cast<u32>(__shfl_sync(0xFFFFFFFFu, row_of_x, row) * row_sixteens);
+      sixteens[r] = __shfl_sync(0xFFFFFFFFu, begin, row);
     }
     return tile.of.expert;
   }
