@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from humming.dispatch.heuristics_grouped import busy_rows, fitted, grouped
+from humming.dispatch.expert_tiles import cheapest
+from humming.dispatch.heuristics_grouped import busy_rows, fitted, grouped, walks
 from humming.spec.config import KernelConfig, SkinnyConfig, WgmmaConfig
 from humming.spec.device import Device
 from humming.spec.layouts import CUDA_A8_LAYOUT
@@ -20,6 +21,7 @@ _Shape = tuple[int, int, int, int, int]
 # Of skinny: block_m, tiles_n, warps, num_stages, blocks_per_sm. The best of a layer on an H200.
 _ONE: tuple[_Shape, ...] = (
     (1, 4, 4, 0, 2),
+    (1, 4, 4, 0, 3),
     (1, 2, 8, 0, 1),
     (1, 1, 8, 0, 2),
     (1, 4, 4, 0, 1),
@@ -50,17 +52,26 @@ _SOME: tuple[_Shape, ...] = (
     (8, 8, 4, 4, 3),
     (8, 8, 1, 2, 3),
 )
-# Blocks that walk: one stage where many of them share a multiprocessor, else two. By instructions a
-# tile, not by time: no GPU has raced them yet.
+# Blocks that walk, beside the default's. No GPU has raced more than twelve of a warp each yet.
 _WALKING: tuple[_Shape, ...] = (
     (8, 8, 1, 1, 12),
+    (8, 8, 1, 1, 14),
     (8, 8, 1, 2, 8),
-    (8, 4, 1, 2, 12),
+    (8, 4, 1, 1, 16),
     (8, 8, 4, 1, 3),
-    (8, 4, 2, 2, 6),
-    (16, 4, 1, 2, 8),
+    (8, 8, 2, 1, 6),
     (16, 4, 1, 1, 12),
+    (16, 4, 1, 1, 16),
+    (16, 4, 1, 1, 14),
+    (16, 8, 1, 1, 10),
+    (16, 4, 1, 2, 8),
     (16, 4, 2, 1, 6),
+    (16, 4, 2, 1, 5),
+    (24, 4, 1, 1, 8),
+    (24, 4, 1, 2, 8),
+    (24, 4, 1, 1, 11),
+    (24, 4, 2, 1, 6),
+    (24, 4, 2, 1, 5),
 )
 _CROWDED: tuple[_Shape, ...] = ((8, 8, 1, 2, 16), (8, 16, 1, 2, 2))
 """One warp for two groups of k: registers for many of them, or more columns for each."""
@@ -68,6 +79,8 @@ _TOGETHER: tuple[_Shape, ...] = ((16, 2, 4, 4, 3), (16, 4, 8, 2, 1), (24, 2, 4, 
 """Warps that multiply as one."""
 _WGMMA = ((2, 1, 2), (2, 2, 1), (1, 2, 2))
 """warpgroups, tiles_n, blocks_per_sm."""
+_SIZES = (16, 32, 48, 64, 80, 96, 112, 128)
+_MOST_WALKS = 4
 
 
 def near(problem: Problem, device: Device) -> list[KernelConfig]:
@@ -97,26 +110,33 @@ def _every(problem: Problem) -> Iterator[KernelConfig]:
                 shapes = [*_CROWDED, *(shape for shape in shapes if shape[2] == 1), *shapes]
         yield from (_skinny(problem, shape) for shape in shapes)
         return
-    size = next((size for size in (16, 32, 48, 64, 80, 96, 112) if rows <= size), 128)
+    sizes = cheapest(problem, _SIZES)
     if rows <= _SKINNY_ROWS:
         block_m = next(size for size in (16, 24, 32) if rows <= size)
         short = 2 if problem.k <= 1024 else 4  # warps
-        yield from (_walking(problem, shape) for shape in _walks(problem, 16)[:1])
+        walking = [(_walking(problem, shape)) for shape in _walks(problem, min(block_m, 24))]
+        yield from walking[:2]
+        yield from (_wgmma(sizes[0], *shape) for shape in _WGMMA)
+        yield from walking[2:]
+        yield from (_walking(problem, shape) for shape in _walks(problem, 16 if rows > 16 else 8))
         fitting = [s for s in _SOME if s[0] in (block_m, 16) and s[2] == short]
         yield from (_skinny(problem, shape) for shape in fitting)
-        yield from (_wgmma(size, *shape) for shape in _WGMMA)
+        yield from (replace(_skinny(problem, s), num_stages=6) for s in fitting[:1] if s[3] == 4)
         yield from (_skinny(problem, s, 1) for s in _TOGETHER if s[0] in (block_m, 16))
         yield from (_skinny(problem, s) for s in _SOME if s[0] == 8 and s[2] <= short)
-    for block_m in (size, min(size + 16, 128), max(16, size - 16), max(16, size // 32 * 16)):
+    yield replace(_wgmma(sizes[0], 2, 2, 1), raster_group_m=2)
+    yield replace(_wgmma(sizes[0], 2, 2, 1), num_stages=6)
+    for block_m in sizes[:4]:
         yield from (_wgmma(block_m, *shape) for shape in _WGMMA)
 
 
 def _walks(problem: Problem, block_m: int) -> list[_Shape]:
-    """Shapes of blocks that walk, for tiles of so many rows: two for short sums, one for longer
-    ones; none where a tile's sums take longer than all that a block saves by walking."""
+    """Shapes of blocks that walk, for tiles of so many rows; none where a tile's sums take longer
+    than all that a block saves by walking."""
+    if problem.k > 4096 or not walks(problem):
+        return []
     long = problem.k > 1024
-    fitting = [s for s in _WALKING if s[0] == block_m and (s[2] > 1) == long]
-    return fitting[: 1 if long else 2] if problem.k <= 4096 else []
+    return [s for s in _WALKING if s[0] == block_m and (s[2] > 1) == long][:_MOST_WALKS]
 
 
 def _wgmma(block_m: int, warpgroups: int, tiles_n: int, blocks: int) -> WgmmaConfig:
@@ -125,7 +145,9 @@ def _wgmma(block_m: int, warpgroups: int, tiles_n: int, blocks: int) -> WgmmaCon
 
 
 def _walking(problem: Problem, shape: _Shape) -> SkinnyConfig:
-    return replace(_skinny(problem, shape), x_stages=1, walk=1)
+    config = replace(_skinny(problem, shape), x_stages=1, walk=1)
+    pressed = config.block_m >= 24 or config.warps * config.blocks_per_sm > 12  # for registers
+    return replace(config, stage_tiles=1) if pressed else config
 
 
 def _skinny(problem: Problem, shape: _Shape, warpgroup: int = 0) -> SkinnyConfig:

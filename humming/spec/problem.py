@@ -11,7 +11,7 @@ from humming.spec.canonical import content_hash
 from humming.spec.dtypes import FLOAT_ACTIVATIONS, dtype
 from humming.spec.formats import QuantFormat
 from humming.spec.layouts import row_scaled
-from humming.spec.routing import check_routing, loads_of
+from humming.spec.routing import check_routing, picked_of
 
 M_END = 2**31
 """Tuned intervals of m lie in [0, M_END)."""
@@ -103,10 +103,8 @@ class Problem:
         """How many experts get a token at all, as may be expected of the routing."""
         if self.op == "dense":
             return 1.0
-        experts, top_k = self.experts or 1, self.top_k or 1
-        loads = loads_of(self.routing or "", experts)
-        # A token picks top_k different experts: about top_k draws, but none twice.
-        return sum(1 - (1 - min(1.0, load * top_k)) ** self.m for load in loads)
+        chances = picked_of(self.routing or "", self.experts or 1, self.top_k or 1)
+        return sum(1.0 - (1.0 - chance) ** self.m for chance in chances)
 
     def _check_experts(self) -> None:
         given = (self.experts, self.top_k, self.routing)

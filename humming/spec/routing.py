@@ -9,6 +9,7 @@ of two hex digits.
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -56,6 +57,30 @@ def loads_of(routing: str, experts: int) -> tuple[float, ...]:
         loads = [1.0] * experts
     total = sum(loads)
     return tuple(load / total for load in loads)
+
+
+@lru_cache(maxsize=256)
+def picked_of(routing: str, experts: int, top_k: int) -> tuple[float, ...]:
+    """The chance that a token picks each of `experts`, the busiest first, where it draws `top_k`
+    different ones by their loads; top_k in all.
+
+    Source: B. Rosen, Asymptotic theory for successive sampling (1972): drawing without putting back
+    is as if each were met at a rate of its load until so many are.
+    """
+    loads, wanted = loads_of(routing, experts), min(top_k, experts)
+    if wanted == experts:
+        return (1.0,) * experts
+    low, high = 0.0, 1.0
+    while _met(loads, high) < wanted and high < 1e12:
+        high *= 2.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if _met(loads, middle) < wanted else (low, middle)
+    return tuple(-math.expm1(-high * load) for load in loads)
+
+
+def _met(loads: tuple[float, ...], time: float) -> float:
+    return sum(-math.expm1(-time * load) for load in loads)
 
 
 def routing_of(counts: Iterable[float]) -> str:

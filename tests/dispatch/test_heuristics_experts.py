@@ -1,4 +1,4 @@
-"""The heuristic of experts with few rows against a sweep that was recorded on an H200."""
+"""The heuristic of experts against what a tuner found on an H200."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from humming.dispatch.heuristics import heuristic, runners_up
 from humming.spec.legality import config_violations
 from tests.gpus import gpu
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "h200_experts_sweep.json"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "h200_experts_evidence.json"
 
 
 def test_what_serves_untuned_is_near_the_best_that_was_recorded():
@@ -26,9 +26,9 @@ def test_what_serves_untuned_is_near_the_best_that_was_recorded():
         own = times.get(f"{config.family}: {config}")
         if own is not None:
             found.append(own / min(times.values()))
+            assert found[-1] < (1.05 if row["m"] <= 256 else 1.07)
     assert len(found) >= 0.9 * len(rows)
-    assert max(found) < 1.05
-    assert statistics.geometric_mean(found) < 1.02
+    assert statistics.geometric_mean(found) < 1.01
 
 
 def test_what_a_search_tries_first_holds_the_best_that_was_recorded():
