@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,20 +26,24 @@ class PeerProcess:
     server = _SERVER
 
     def __init__(self, folder: Path) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(folder)}
+        self._folder = folder
+        self._start()
+
+    def _start(self) -> None:
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  (lives as long as the process)
         self._process = subprocess.Popen(
             [sys.executable, str(self.server)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=folder,  # not the repository, where ours would be found first
-            env=environment,
+            stderr=self._said,
+            cwd=self._folder,  # not the repository, where ours would be found first
+            env={**os.environ, "PYTHONPATH": str(self._folder)},
             text=True,
         )
 
     def open(self, n: int, k: int, format: str) -> None:
         """Makes the layers of one shape and format."""
-        self._ask({"open": [n, k], **_layer(format)})
+        self._ask({"open": [_rows_made(n, format), k], **_layer(format)})
 
     def prepare(self, m: int) -> None:
         """Makes the graph of one m."""
@@ -50,7 +55,7 @@ class PeerProcess:
 
     def start_warming(self, points: Sequence[tuple[int, int, int]], format: str) -> None:
         """Asks for kernels of (n, k, m) to be compiled; `wait` says when they are."""
-        warm = [list(point) for point in points]
+        warm = [[_rows_made(n, format), k, m] for n, k, m in points]
         self._send({"warm": warm, **_layer(format)})
 
     def wait(self, seconds: float) -> bool:
@@ -62,6 +67,7 @@ class PeerProcess:
         """Ends the process."""
         self._process.kill()
         self._process.wait()
+        self._said.close()
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         self._send(request)
@@ -84,9 +90,17 @@ class PeerProcess:
         return answer
 
     def _lost(self) -> HummingError:
-        return HummingError(
-            "the peer process has ended; run benchmarks/peer_server.py by hand to see why"
-        )
+        self._process.wait()
+        self._said.seek(0)
+        last = self._said.read().strip().rpartition("\n")[2]
+        self._start()  # for the next weight
+        return HummingError(f"the peer process has ended; its last words: {last or 'none'}")
+
+
+def _rows_made(n: int, format: str) -> int:
+    """Rows of the peer's weight: it takes no scales of blocks that n ends within."""
+    block = int(compared(format).peer.get("group_size_n", 1))
+    return -(-n // block) * block
 
 
 def _layer(format: str) -> dict[str, Any]:

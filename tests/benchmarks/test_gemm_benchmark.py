@@ -105,7 +105,7 @@ def test_a_cpu_is_refused_in_one_sentence(capsys):
 
 def test_a_lost_peer_is_said(tmp_path):
     peer = PeerProcess(tmp_path)  # no humming-kernels there
-    with pytest.raises(HummingError, match="peer process has ended"):
+    with pytest.raises(HummingError, match=r"peer process has ended; its last words: .*humming"):
         peer.open(64, 128, "int4g128")
     peer.close()
 
