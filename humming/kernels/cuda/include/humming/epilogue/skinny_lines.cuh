@@ -13,7 +13,8 @@ namespace humming {
 
 // Whether every thread may store 16 bytes of a line at once.
 __device__ __forceinline__ bool lines_are_wide(const SkinnyCall& call) {
-  const u64 places = reinterpret_cast<u64>(call.out) | reinterpret_cast<u64>(call.bias);
+  const u64 places = reinterpret_cast<u64>(call.out) | reinterpret_cast<u64>(call.bias) |
+                     reinterpret_cast<u64>(call.row_scales);
   return ((places | static_cast<u64>(call.out_row_stride * 2) | static_cast<u64>(call.n) * 2) &
           15) == 0;
 }
