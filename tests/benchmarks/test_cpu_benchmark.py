@@ -20,7 +20,7 @@ SIDES = ["humming", "heuristic", "torch_int4pack", "torch_bf16", "torch_fp32"]
 def report(tmp_path_factory):
     before = torch.get_num_threads()
     out = tmp_path_factory.mktemp("benchmark") / "results" / "tiny.json"
-    arguments = ["--n", "80", "--k", "256", "--m", "1,3", "--budget", "10s", "--rounds", "5"]
+    arguments = ["--n", "80", "--k", "256", "--m", "1,3", "--budget", "15s", "--rounds", "5"]
     try:
         assert cpu.main([*arguments, "--out", str(out)]) == 0
     finally:
