@@ -79,6 +79,8 @@ _TOGETHER: tuple[_Shape, ...] = ((16, 2, 4, 4, 3), (16, 4, 8, 2, 1), (24, 2, 4, 
 """Warps that multiply as one."""
 _WGMMA = ((2, 1, 2), (2, 2, 1), (1, 2, 2))
 """warpgroups, tiles_n, blocks_per_sm."""
+_MANY = ((4, 1, 1), (3, 1, 1))
+"""More warpgroups for tiles of few rows, which decode more than they multiply. Not raced yet."""
 _SIZES = (16, 32, 48, 64, 80, 96, 112, 128)
 _MOST_WALKS = 4
 
@@ -119,7 +121,7 @@ def _every(problem: Problem, default: KernelConfig) -> Iterator[KernelConfig]:
         short = 2 if problem.k <= 1024 else 4  # warps
         walking = [(_walking(problem, shape)) for shape in _walks(problem, min(block_m, 24))]
         yield from walking[:2]
-        yield from (_wgmma(sizes[0], *shape) for shape in _WGMMA)
+        yield from (_wgmma(sizes[0], *shape) for shape in (*_MANY, *_WGMMA))
         yield from walking[2:]
         yield from (_walking(problem, shape) for shape in _walks(problem, 16 if rows > 16 else 8))
         fitting = [s for s in _SOME if s[0] in (block_m, 16) and s[2] == short]
@@ -127,6 +129,8 @@ def _every(problem: Problem, default: KernelConfig) -> Iterator[KernelConfig]:
         yield from (replace(_skinny(problem, s), num_stages=6) for s in fitting[:1] if s[3] == 4)
         yield from (_skinny(problem, s, 1) for s in _TOGETHER if s[0] in (block_m, 16))
         yield from (_skinny(problem, s) for s in _SOME if s[0] == 8 and s[2] <= short)
+    if sizes[0] <= 80:
+        yield from (_wgmma(sizes[0], *shape) for shape in _MANY)
     yield replace(_wgmma(sizes[0], 2, 2, 1), raster_group_m=2)
     yield replace(_wgmma(sizes[0], 2, 2, 1), num_stages=6)
     for block_m in sizes[:4]:
