@@ -44,7 +44,7 @@ from benchmarks.gemm_models import (
     compile_ahead,
     tune_shapes,
 )
-from benchmarks.gemm_peer import PeerProcess, Warming
+from benchmarks.gemm_peer import PeerLostError, PeerProcess, Warming, rows_made
 from benchmarks.gemm_sides import Sides, make_sides, rows_of_x
 from benchmarks.provenance import provenance
 from humming.dispatch.heuristics import heuristic
@@ -166,16 +166,19 @@ def measured(
         sides = make_sides(format, n, k, device.cache_bytes, seed=n + k)
         limit = sides.read_limit_us(device)
         peer, point = theirs, {"format": format, "n": n, "k": k}
-        try:
-            if peer is not None:
-                peer.open(n, k, format)
-        except HummingError as error:  # it takes no such weight; the others still meet
-            print(f"benchmarks.gemm: {format} {n}x{k}: {error}", file=sys.stderr)
-            peer, point["no_humming_kernels"] = None, str(error)
+        if peer is not None and rows_made(n, format) != n:
+            point["humming_kernels_n"] = rows_made(n, format)
         for m in m_values:
-            row = _row(sides, rows_of_x(m, k, m), table, device, peer)
-            point = {**point, "m": m}
-            yield {**point, **row, "read_limit_us": limit}
+            x = rows_of_x(m, k, m)
+            try:
+                if peer is not None and m == m_values[0]:
+                    peer.open(n, k, format)
+                row = _row(sides, x, table, device, peer)
+            except PeerLostError as error:  # it takes no such weight or m; the others still meet
+                print(f"benchmarks.gemm: {format} {n}x{k} m={m}: {error}", file=sys.stderr)
+                peer, point["no_humming_kernels"] = None, str(error)
+                row = _row(sides, x, table, device, None)
+            yield {**point, "m": m, **row, "read_limit_us": limit}
         del sides
         torch.cuda.empty_cache()
 

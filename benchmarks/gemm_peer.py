@@ -19,9 +19,13 @@ from humming.errors import HummingError
 _SERVER = Path(__file__).with_name("peer_server.py")
 
 
+class PeerLostError(HummingError):
+    """The peer's process has ended unasked; another one has begun, which knows no weight yet."""
+
+
 class PeerProcess:
     """A peer on the same GPU. `folder` is where humming-kernels was installed, by `pip install
-    --target`. Raises HummingError where it ends unasked."""
+    --target`. Raises PeerLostError where it ends unasked."""
 
     server = _SERVER
 
@@ -30,7 +34,9 @@ class PeerProcess:
         self._start()
 
     def _start(self) -> None:
-        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  (lives as long as the process)
+        self._said = tempfile.TemporaryFile(  # noqa: SIM115  (lives as long as the process)
+            "w+", errors="replace"
+        )
         self._process = subprocess.Popen(
             [sys.executable, str(self.server)],
             stdin=subprocess.PIPE,
@@ -43,7 +49,7 @@ class PeerProcess:
 
     def open(self, n: int, k: int, format: str) -> None:
         """Makes the layers of one shape and format."""
-        self._ask({"open": [_rows_made(n, format), k], **_layer(format)})
+        self._ask({"open": [rows_made(n, format), k], **_layer(format)})
 
     def prepare(self, m: int) -> None:
         """Makes the graph of one m."""
@@ -55,7 +61,7 @@ class PeerProcess:
 
     def start_warming(self, points: Sequence[tuple[int, int, int]], format: str) -> None:
         """Asks for kernels of (n, k, m) to be compiled; `wait` says when they are."""
-        warm = [[_rows_made(n, format), k, m] for n, k, m in points]
+        warm = [[rows_made(n, format), k, m] for n, k, m in points]
         self._send({"warm": warm, **_layer(format)})
 
     def wait(self, seconds: float) -> bool:
@@ -66,7 +72,7 @@ class PeerProcess:
     def close(self) -> None:
         """Ends the process."""
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
         self._said.close()
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -89,16 +95,19 @@ class PeerProcess:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def _lost(self) -> HummingError:
-        self._process.wait()
+    def _lost(self) -> PeerLostError:
+        self._process.kill()
+        self._process.communicate()
         self._said.seek(0)
         last = self._said.read().strip().rpartition("\n")[2]
+        self._said.close()
         self._start()  # for the next weight
-        return HummingError(f"the peer process has ended; its last words: {last or 'none'}")
+        return PeerLostError(f"the peer process has ended; its last words: {last or 'none'}")
 
 
-def _rows_made(n: int, format: str) -> int:
-    """Rows of the peer's weight: it takes no scales of blocks that n ends within."""
+def rows_made(n: int, format: str) -> int:
+    """Rows of the peer's weight: it takes no scales of blocks that n ends within, so that its times
+    are those of a weight of whole blocks."""
     block = int(compared(format).peer.get("group_size_n", 1))
     return -(-n // block) * block
 

@@ -36,7 +36,7 @@ def markdown(report: dict[str, Any], evidence: dict[str, Any]) -> str:
         of_m = [row for row in rows if row["m"] == m]
         cells = []
         for peer in ("torch_bf16_ratio", "humming_kernels_ratio"):
-            ratios = [row[peer][0] for row in of_m]
+            ratios = [row[peer][0] for row in of_m if peer in row]
             cells += [f"{_mean(ratios):.2f}", f"{min(ratios):.2f}"]
         cells.insert(0, str(len(of_m)))
         families = ", ".join(sorted({row["family"] for row in of_m}))

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.moe_layers import LAYERS
-from humming.errors import HummingError
+from humming.errors import HummingError, UsageError
+from humming.spec.identity import Identity
 from humming.spec.problem import Problem
 from humming.spec.routing import UNIFORM
 from tuner.planning.tasks import parse_m
@@ -21,10 +22,11 @@ from tuner.store.open import open_store
 Key = tuple[str, str, int]
 
 
-def rows_of(url: str, m_values: Iterable[int]) -> list[dict[str, Any]]:
-    """A database's rows for these token counts, few first. Of a config's times the least counts."""
+def part_of(url: str, m_values: Iterable[int]) -> dict[str, Any]:
+    """A database's rows for these token counts, few first, and what made them. Of a config's times
+    the least counts. Raises UsageError where they are of several kinds of device."""
     wanted, found = set(m_values), dict[Key, dict[str, float]]()
-    devices: set[str] = set()
+    made: dict[str, Identity] = {}
     with open_store(url) as store:
         for identity in store.identities():
             for row in store.measurements(identity, outcome="ok"):
@@ -33,24 +35,37 @@ def rows_of(url: str, m_values: Iterable[int]) -> list[dict[str, Any]]:
                     continue
                 times, text = found.setdefault(key, {}), f"{row.config.family}: {row.config}"
                 times[text] = min(row.us, times.get(text, row.us))
-                devices.add(f"{row.device_uuid}, driver {identity.driver}")
-    return [
+                made[f"{row.device_uuid}, driver {identity.driver}"] = identity
+    names = sorted({identity.device.name for identity in made.values()})
+    if len(names) > 1:
+        raise UsageError(
+            f"{url} has times of {' and '.join(names)}; name a database of one of them"
+        )
+    rows = [
         {
             "format": format,
             "layer": layer,
             "m": m,
-            "devices": sorted(devices),
             "us": [[round(us, 2), text] for us, text in sorted((t, c) for c, t in times.items())],
         }
         for (format, layer, m), times in sorted(found.items(), key=lambda item: item[0][::-1])
     ]
+    return {
+        "device": names[0] if names else None,
+        "devices": sorted(made),
+        "compilers": sorted({f"{i.compiler} {i.compiler_version}" for i in made.values()}),
+        "policies": sorted({identity.policy for identity in made.values()}),
+        "sources": sorted({identity.source_hash for identity in made.values()}),
+        "rows": rows,
+    }
 
 
 def _key(problem: Problem) -> Key | None:
     for name, layer in LAYERS.items():
         shape = layer.experts, layer.top_k, layer.n, layer.k
         if shape == (problem.experts, problem.top_k, problem.n, problem.k):
-            return (problem.format, name, problem.m) if problem.routing == UNIFORM else None
+            plain = problem.routing == UNIFORM and not (problem.bias or problem.act_order)
+            return (problem.format, name, problem.m) if plain else None
     return None
 
 
@@ -76,12 +91,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
     try:
-        parts = [rows_of(url, parse_m(m_values)) for url, m_values in asked.part]
+        parts = [part_of(url, parse_m(m_values)) for url, m_values in asked.part]
     except HummingError as error:
         print(f"benchmarks.moe_evidence: {error}", file=sys.stderr)
         return 2
-    rows = [row for part in parts for row in part]
-    body = {"benchmark": "moe_evidence", "git_commit": asked.commit, "rows": rows}
+    rows = [{**row, "part": i} for i, part in enumerate(parts) for row in part.pop("rows")]
+    body = {"benchmark": "moe_evidence", "git_commit": asked.commit, "parts": parts, "rows": rows}
     asked.out.write_text(_lines(body), "utf-8")
     return 0
 

@@ -33,6 +33,9 @@ def _tiles(m: int, top_k: int, experts: int, routing: str, block_m: int) -> floa
     found = 0.0
     for picked, count in Counter(picked_of(routing, experts, top_k)).items():
         mean, spread = m * picked, math.sqrt(m * picked * (1.0 - picked))
+        if spread >= block_m:  # the last tile is as likely full as empty
+            found += count * (mean / block_m + 0.5)
+            continue
         full = max(0, int((mean - 4.0 * spread) // block_m))  # tiles that are surely there
         most = int((mean + 4.0 * spread) // block_m) + 1
         expected = float(full)

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from humming.dispatch.expert_tiles import cheapest
-from humming.dispatch.heuristics_grouped import busy_rows, fitted, grouped, walks
+from humming.dispatch.heuristics_experts import heuristic
+from humming.dispatch.heuristics_grouped import busy_rows, grouped
+from humming.dispatch.heuristics_grouped_skinny import fitted, walks
 from humming.spec.config import KernelConfig, SkinnyConfig, WgmmaConfig
 from humming.spec.device import Device
 from humming.spec.layouts import CUDA_A8_LAYOUT
@@ -41,7 +43,7 @@ _FEW: tuple[_Shape, ...] = (
     (8, 8, 1, 2, 3),
     (8, 4, 1, 2, 2),
 )
-# Nobody has measured these beside each other yet: of each kind of tile one or two.
+# Of each kind of tile one or two; those of 32 rows were never raced.
 _SOME: tuple[_Shape, ...] = (
     (16, 8, 4, 4, 2),
     (16, 4, 4, 4, 3),
@@ -63,8 +65,8 @@ _WALKING: tuple[_Shape, ...] = (
     (16, 4, 1, 1, 12),
     (16, 4, 1, 1, 16),
     (16, 4, 1, 1, 14),
-    (16, 8, 1, 1, 10),
     (16, 4, 1, 2, 8),
+    (16, 8, 1, 1, 10),
     (16, 4, 2, 1, 6),
     (16, 4, 2, 1, 5),
     (24, 4, 1, 1, 8),
@@ -82,16 +84,16 @@ _WGMMA = ((2, 1, 2), (2, 2, 1), (1, 2, 2))
 _MANY = ((4, 1, 1), (3, 1, 1))
 """More warpgroups for tiles of few rows, which decode more than they multiply. Not raced yet."""
 _SIZES = (16, 32, 48, 64, 80, 96, 112, 128)
-_MOST_WALKS = 4
 
 
 def near(problem: Problem, device: Device) -> list[KernelConfig]:
     """Some of them, the likeliest first, all legal, the default left out."""
     if problem.m <= 0 or problem.layout == CUDA_A8_LAYOUT:
         return []
-    default = grouped(problem, device)
-    seen, found = {default}, []
-    for config in (fitted(config, device) for config in _every(problem, default)):
+    default = heuristic(problem, device)
+    seen, found = {default}, list[KernelConfig]()
+    for config in (grouped(problem, device), *_every(problem, default)):
+        config = fitted(config, device)
         if config not in seen and not config_violations(config, problem, device):
             found.append(config)
         seen.add(config)
@@ -119,10 +121,10 @@ def _every(problem: Problem, default: KernelConfig) -> Iterator[KernelConfig]:
     if rows <= _SKINNY_ROWS:
         block_m = next(size for size in (16, 24, 32) if rows <= size)
         short = 2 if problem.k <= 1024 else 4  # warps
-        walking = [(_walking(problem, shape)) for shape in _walks(problem, min(block_m, 24))]
-        yield from walking[:2]
+        walks_here = [_walking(problem, shape) for shape in _walks(problem, min(block_m, 24))]
+        yield from walks_here[:2]
         yield from (_wgmma(sizes[0], *shape) for shape in (*_MANY, *_WGMMA))
-        yield from walking[2:]
+        yield from walks_here[2:]
         yield from (_walking(problem, shape) for shape in _walks(problem, 16 if rows > 16 else 8))
         fitting = [s for s in _SOME if s[0] in (block_m, 16) and s[2] == short]
         yield from (_skinny(problem, shape) for shape in fitting)
@@ -143,7 +145,7 @@ def _walks(problem: Problem, block_m: int) -> list[_Shape]:
     if problem.k > 4096 or not walks(problem):
         return []
     long = problem.k > 1024
-    return [s for s in _WALKING if s[0] == block_m and (s[2] > 1) == long][:_MOST_WALKS]
+    return [s for s in _WALKING if s[0] == block_m and (s[2] > 1) == long]
 
 
 def _wgmma(block_m: int, warpgroups: int, tiles_n: int, blocks: int) -> WgmmaConfig:
@@ -153,7 +155,7 @@ def _wgmma(block_m: int, warpgroups: int, tiles_n: int, blocks: int) -> WgmmaCon
 
 def _walking(problem: Problem, shape: _Shape) -> SkinnyConfig:
     config = replace(_skinny(problem, shape), x_stages=1, walk=1)
-    pressed = config.block_m >= 24 or config.warps * config.blocks_per_sm > 12  # for registers
+    pressed = config.warps * config.blocks_per_sm > 12  # for registers
     return replace(config, stage_tiles=1) if pressed else config
 
 

@@ -19,6 +19,8 @@ from itertools import pairwise
 from humming.errors import LegalityError
 
 UNIFORM = "uniform"
+NO_LOAD = 1e-12
+"""Of an expert that gets nothing while others have room."""
 CUTS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 320, 384, 448, 512)
 """Where shares are told: at so many of 512 experts, the busiest first."""
 _FULL = 255
@@ -67,11 +69,12 @@ def picked_of(routing: str, experts: int, top_k: int) -> tuple[float, ...]:
     Source: B. Rosen, Asymptotic theory for successive sampling (1972): drawing without putting back
     is as if each were met at a rate of its load until so many are.
     """
-    loads, wanted = loads_of(routing, experts), min(top_k, experts)
+    loads = tuple(max(load, NO_LOAD) for load in loads_of(routing, experts))
+    wanted = min(top_k, experts)
     if wanted == experts:
         return (1.0,) * experts
     low, high = 0.0, 1.0
-    while _met(loads, high) < wanted and high < 1e12:
+    while _met(loads, high) < wanted:
         high *= 2.0
     for _ in range(60):
         middle = (low + high) / 2.0

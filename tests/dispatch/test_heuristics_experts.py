@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.moe_layers import LAYERS, problem_of
+from benchmarks.moe_layers import LAYERS, OTHERS, problem_of
 from humming.dispatch.heuristics import heuristic, runners_up
 from humming.spec.legality import config_violations
 from tests.gpus import gpu
@@ -46,7 +46,7 @@ def test_what_a_search_tries_first_holds_the_best_that_was_recorded():
 def test_what_a_search_tries_first_is_legal_and_no_default(capability, format):
     device = gpu(capability, 132)
     for layer in LAYERS.values():
-        for m in (0, 1, 16, 64, 128, 256, 1024, 4096):
+        for m in (0, 1, 16, 64, 128, 200, 256, 1000, 1024, 4096):
             problem = problem_of(layer, format, m, device)
             ranked = runners_up(problem, device)
             assert heuristic(problem, device) not in ranked
@@ -60,3 +60,14 @@ def test_a_tile_holds_the_rows_of_a_busy_expert():
         config = heuristic(problem_of(LAYERS["dsv3_tp8_gateup"], "int4g128", m, device), device)
         assert config.family == "skinny"
         assert config.block_m == block_m
+
+
+@pytest.mark.parametrize("format", ["int4g128", "mxfp4", "int8"])
+@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)])
+def test_blocks_that_walk_leave_no_multiprocessor_with_few_warps(capability, format):
+    device = gpu(capability, 132)
+    for layer in (*LAYERS.values(), *OTHERS.values()):
+        for m in (2, 8, 16, 32, 64, 128, 256):
+            config = heuristic(problem_of(layer, format, m, device), device)
+            if getattr(config, "walk", 0):
+                assert 8 <= config.warps * config.blocks_per_sm <= 16

@@ -28,10 +28,13 @@ def compile_here(library: str, text: bytes, options: list[bytes]) -> tuple[bytes
 def _load_builtins(library: str) -> None:
     """Loads what NVRTC asks for by its name alone: that of nvidia-cuda-nvrtc 13.0, which torch's
     builds for CUDA 13.0 bring, does not look beside itself, as that of 13.5 does."""
-    folder = os.path.dirname(library)  # noqa: PTH120  (pathlib takes longer to import than this)
-    for name in os.listdir(folder) if folder else ():  # noqa: PTH208
-        if name.startswith("libnvrtc-builtins.so"):
-            ctypes.CDLL(os.path.join(folder, name))  # noqa: PTH118
+    try:
+        folder = os.path.dirname(library)  # noqa: PTH120  (pathlib takes longer to import than this)
+        for name in os.listdir(folder) if folder else ():  # noqa: PTH208
+            if name.startswith("libnvrtc-builtins.so"):
+                ctypes.CDLL(os.path.join(folder, name))  # noqa: PTH118
+    except OSError:
+        pass  # NVRTC itself says what it misses
 
 
 def _bytes_of(size_of, get, program) -> bytes:  # type: ignore[no-untyped-def]

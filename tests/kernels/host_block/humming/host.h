@@ -244,6 +244,10 @@ inline uint32_t shuffled(uint32_t v, int from) {
 #define blockDim (host::block_size)
 
 inline float __uint_as_float(unsigned bits) { return host::from<float>(&bits); }
+inline float __fmul_rn(float a, float b) {  // rounded, whatever is added to it
+  volatile float product = a * b;
+  return product;
+}
 inline float __int_as_float(int bits) { return host::from<float>(&bits); }
 inline unsigned __float_as_uint(float v) { return host::from<unsigned>(&v); }
 inline float __fdiv_rn(float a, float b) { return a / b; }

@@ -1,7 +1,7 @@
 // The sums of one tile of experts' rows: bias, rounding, and the store of each row's line.
 // Run by all threads of a block.
 // Reads -> writes: partial sums in shared memory, bias -> out [rows, n], eight neighbouring n a
-//   thread, or two where out or n is no multiple of 16 bytes.
+//   thread, or two where out, its rows, n, bias or scales begin at no multiple of 16 bytes.
 // Source: own. A line's place is worked out once, not for each pair; rows that a tile lacks cost
 //   nothing, and most tiles lack some. By pairs alone, an H200 spent a quarter of all instructions
 //   of 256 experts of 7168x256, 256 tokens, in stores.
@@ -56,7 +56,10 @@ __device__ __forceinline__ void block_store_wide_lines(const Partials<Config>& p
       Words4 packed;
 #pragma unroll
       for (int i = 0; i < 8; i += 2) {
-        if constexpr (Config::has_row_scales) v[i] *= scales[i], v[i + 1] *= scales[i + 1];
+        if constexpr (Config::has_row_scales) {  // rounded, as beside it by pairs
+          v[i] = __fmul_rn(v[i], scales[i]);
+          v[i + 1] = __fmul_rn(v[i + 1], scales[i + 1]);
+        }
         packed.word[i / 2] = Config::Activation::pack(v[i] + bias[i], v[i + 1] + bias[i + 1]);
       }
       ptx::store_global_words4(target, packed);
@@ -89,7 +92,8 @@ __device__ __forceinline__ void block_store_lines(const Partials<Config>& partia
       float2 v = partials.block_sum(row, pair);
       if constexpr (Config::has_row_scales) {  // padded to whole row tiles
         const float* scales = call.row_scales + first_row + 2 * pair;
-        v.x *= ptx::load_global_f32(scales), v.y *= ptx::load_global_f32(scales + 1);
+        v.x = __fmul_rn(v.x, ptx::load_global_f32(scales));
+        v.y = __fmul_rn(v.y, ptx::load_global_f32(scales + 1));
       }
       if (call.bias != nullptr) {
         const float* bias = call.bias + first_row + 2 * pair;

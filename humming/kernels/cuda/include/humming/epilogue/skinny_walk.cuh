@@ -1,6 +1,6 @@
 // The sums of one tile of a block that goes through many: added up, and stored where its rows lie.
 // Run by all threads of a block, by lanes of one warp where there is no other.
-// Reads -> writes: partial sums in shared memory, bias -> out [rows, n], two neighbouring n a thread.
+// Reads -> writes: partial sums in shared memory, bias -> out [rows, n], as skinny_lines.cuh stores it.
 // Source: own. A lane knows where the row of its number lies, and tells the others.
 #pragma once
 #include "humming/epilogue/experts.cuh"

@@ -2,7 +2,7 @@
 //   cluster.
 // Run by one warp writes its own; any thread reads.
 // Reads -> writes: accumulator fragments -> shared memory [warp][row of x][row of w] fp32 -> pairs
-//   of neighbouring rows of w.
+//   of neighbouring rows of w, or eight of them.
 // Source: own; sums run in the order of warps and blocks, so that equal inputs give equal bits.
 #pragma once
 #include "humming/ptx/grid.cuh"
