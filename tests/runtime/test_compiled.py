@@ -51,7 +51,7 @@ def test_an_aotinductor_package_loads_in_another_process(tmp_path):
         x = torch.randn(9, 64)
         torch.save((x, model(x)), tmp_path / "case.pt")
     script = (
-        "import sys, torch, humming.gemm\n"
+        "import sys, torch, humming.ops\n"
         "model = torch._inductor.aoti_load_package(sys.argv[1])\n"
         "x, y = torch.load(sys.argv[2])\n"
         "assert torch.equal(model(x), y)\n"

@@ -62,13 +62,21 @@ def parse_m(text: str) -> tuple[int, ...]:
     return tuple(values)
 
 
+_WRONG: dict[type[Exception], str] = {
+    FileNotFoundError: "there is no such file",
+    json.JSONDecodeError: "it is no JSON",
+    KeyError: "it has no `routing`",
+    TypeError: "it has no `routing`",
+}
+
+
 def parse_routing(text: str) -> str:
     """The routing of a name, or of a file of `humming.record_routing`. Raises UsageError."""
     if text.endswith(".json"):
         try:
             text = str(json.loads(Path(text).read_text())["routing"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            why = "it is a folder" if _is_folder(text) else type(error).__name__
+            why = "it is a folder" if _is_folder(text) else _WRONG.get(type(error), "not readable")
             raise _no_record(text, why) from error
     try:
         check_routing(text)

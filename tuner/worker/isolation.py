@@ -18,6 +18,8 @@ from humming.spec.device import Device
 from tuner.worker.messages import Answer, Beat, Request
 
 START_TIMEOUT_S = 60.0
+STARTS = 3
+"""In a row, of a worker that others end while it starts."""
 
 SILENCE_S = 30.0
 """A worker that gives no sign of life for so long is stopped, or starves: it is ended."""
@@ -62,6 +64,7 @@ class Worker:
         self._pipe: Connection | None = None
         self._log: IO[bytes] | None = None
         self._reopen: Request | None = None
+        self._starts = 0  # in a row that came to nothing
 
     def __enter__(self) -> Worker:
         return self
@@ -104,6 +107,7 @@ class Worker:
         self._process = self._pipe = self._log = None
 
     def _start(self, timeout_s: float) -> None:
+        self._starts += 1
         ours, theirs = Pipe()
         # A file without a name: nothing stays behind where we are killed.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the worker)
@@ -121,8 +125,13 @@ class Worker:
         except WorkerLostError as lost:
             if lost.outcome == "timeout" and timeout_s < START_TIMEOUT_S:
                 raise
+            if lost.by_others and self._starts < STARTS:  # the next may be let live
+                self._start(timeout_s)
+                return
             # Not the candidate's doing, and the next start would end alike.
+            self._starts = 0
             raise HummingError(f"the worker process does not start: {lost}") from None
+        self._starts = 0
 
     def _exchange(
         self, message: Request | Device, timeout_s: float, stall_s: float | None = None

@@ -14,6 +14,7 @@ from humming.jit.cache import compiled
 from humming.jit.detect import cpu_device
 from humming.spec.problem import Problem
 from tests.tuner.worker.hostile import BODIES, edited_kernel, hostile_kernel
+from tuner.worker import isolation
 from tuner.worker.isolation import Worker, WorkerLostError
 from tuner.worker.messages import Baseline, Open, Race, Raced, Trial, Trialled
 
@@ -116,6 +117,26 @@ def test_a_worker_killed_from_outside_is_replaced(worker):
     with pytest.raises(WorkerLostError, match="SIGKILL"):
         passes(worker)
     assert passes(worker)
+
+
+@pytest.mark.parametrize("kills", [2, 3])
+def test_a_worker_killed_as_it_starts_starts_again(kills, monkeypatch):
+    begun, begin = [], isolation.subprocess.Popen
+
+    def short_lived(*arguments, **options):
+        process = begin(*arguments, **options)
+        begun.append(process)
+        if len(begun) <= kills:
+            process.kill()
+        return process
+
+    monkeypatch.setattr(isolation.subprocess, "Popen", short_lived)
+    with Worker(DEVICE) as fresh:
+        if kills == isolation.STARTS:
+            with pytest.raises(HummingError, match="does not start: the worker died by SIGKILL"):
+                fresh.open(Open(PROBLEM, 2, 21), TIMEOUT_S)
+        fresh.open(Open(PROBLEM, 2, 21), TIMEOUT_S)
+        assert fresh._starts == 0 and len(begun) == kills + 1
 
 
 def test_a_request_without_an_open_problem_is_refused():
