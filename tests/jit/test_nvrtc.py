@@ -159,7 +159,8 @@ def test_a_library_that_does_not_look_beside_itself_compiles(tmp_path):
 
 def test_a_hang_is_ended():
     endless = "template <int n> struct A { A<n + 1> next; };\n"  # no end until memory is gone
-    text = "constexpr int f(int n) { int s = 0; for (int i = 0; i < n; ++i) s ^= i; return s; }\n"
+    text = "__device__ constexpr int f(int n) {\n"
+    text += "  int s = 0; for (int i = 0; i < n; ++i) s ^= i; return s; }\n"
     text += "".join(f"static_assert(f(900000 + {i}) != -1);\n" for i in range(2000))
     with pytest.raises(CompileError, match=r"NVRTC took longer than 0\.5 s"):
         nvrtc.compile_cubin(source_of(text + endless), "sm_90", timeout_s=0.5)
