@@ -107,7 +107,7 @@ class Worker:
         self._process = self._pipe = self._log = None
 
     def _start(self, timeout_s: float) -> None:
-        self._starts += 1
+        self._starts, begun = self._starts + 1, time.monotonic()
         ours, theirs = Pipe()
         # A file without a name: nothing stays behind where we are killed.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the worker)
@@ -124,9 +124,10 @@ class Worker:
             self._exchange(self._device, min(START_TIMEOUT_S, timeout_s))
         except WorkerLostError as lost:
             if lost.outcome == "timeout" and timeout_s < START_TIMEOUT_S:
+                self._starts = 0
                 raise
             if lost.by_others and self._starts < STARTS:  # the next may be let live
-                self._start(timeout_s)
+                self._start(max(0.0, timeout_s - (time.monotonic() - begun)))
                 return
             # Not the candidate's doing, and the next start would end alike.
             self._starts = 0
