@@ -24,9 +24,10 @@ Key = tuple[str, str, int]
 
 def part_of(url: str, m_values: Iterable[int]) -> dict[str, Any]:
     """A database's rows for these token counts, few first, and what made them. Of a config's times
-    the least counts. Raises UsageError where they are of several kinds of device."""
+    the least counts. Raises UsageError where there are none, or of several kinds of device."""
     wanted, found = set(m_values), dict[Key, dict[str, float]]()
-    made: dict[str, Identity] = {}
+    made: dict[Identity, None] = {}
+    devices: set[str] = set()
     with open_store(url) as store:
         for identity in store.identities():
             for row in store.measurements(identity, outcome="ok"):
@@ -35,8 +36,11 @@ def part_of(url: str, m_values: Iterable[int]) -> dict[str, Any]:
                     continue
                 times, text = found.setdefault(key, {}), f"{row.config.family}: {row.config}"
                 times[text] = min(row.us, times.get(text, row.us))
-                made[f"{row.device_uuid}, driver {identity.driver}"] = identity
-    names = sorted({identity.device.name for identity in made.values()})
+                made[identity] = None
+                devices.add(f"{row.device_uuid}, driver {identity.driver}")
+    names = sorted({identity.device.name for identity in made})
+    if not names:
+        raise UsageError(f"{url} has no times of these layers and token counts; name another")
     if len(names) > 1:
         raise UsageError(
             f"{url} has times of {' and '.join(names)}; name a database of one of them"
@@ -51,11 +55,11 @@ def part_of(url: str, m_values: Iterable[int]) -> dict[str, Any]:
         for (format, layer, m), times in sorted(found.items(), key=lambda item: item[0][::-1])
     ]
     return {
-        "device": names[0] if names else None,
-        "devices": sorted(made),
-        "compilers": sorted({f"{i.compiler} {i.compiler_version}" for i in made.values()}),
-        "policies": sorted({identity.policy for identity in made.values()}),
-        "sources": sorted({identity.source_hash for identity in made.values()}),
+        "device": names[0],
+        "devices": sorted(devices),
+        "compilers": sorted({f"{i.compiler} {i.compiler_version}" for i in made}),
+        "policies": sorted({identity.policy for identity in made}),
+        "sources": sorted({identity.source_hash for identity in made}),
         "rows": rows,
     }
 
@@ -97,7 +101,11 @@ def main() -> int:
         return 2
     rows = [{**row, "part": i} for i, part in enumerate(parts) for row in part.pop("rows")]
     body = {"benchmark": "moe_evidence", "git_commit": asked.commit, "parts": parts, "rows": rows}
-    asked.out.write_text(_lines(body), "utf-8")
+    try:
+        asked.out.write_text(_lines(body), "utf-8")
+    except OSError as error:
+        print(f"benchmarks.moe_evidence: {asked.out} cannot be written: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -75,3 +75,19 @@ def test_the_command_writes_parts_and_rows(tmp_path, monkeypatch):
     body = json.loads(out.read_text("utf-8"))
     assert [(row["part"], row["m"]) for row in body["rows"]] == [(0, 16), (1, 64)]
     assert len(body["parts"]) == 2 and "rows" not in body["parts"][0]
+
+
+def test_a_database_without_such_times_is_refused(tmp_path):
+    url = f"sqlite:///{tmp_path / 'tuning.db'}"
+    fill(url)
+    with pytest.raises(UsageError, match="no times of these layers"):
+        moe_evidence.part_of(url, [7])
+
+
+def test_a_folder_is_no_place_for_the_file(tmp_path, monkeypatch, capsys):
+    url = f"sqlite:///{tmp_path / 'tuning.db'}"
+    fill(url)
+    given = ["--part", url, "16", "--commit", "abc", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["moe_evidence", *given])
+    assert moe_evidence.main() == 2
+    assert "cannot be written" in capsys.readouterr().err
